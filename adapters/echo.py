@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.source import Source
 
 
 class EchoProvider(RecordedProvider):
@@ -28,7 +29,7 @@ class EchoProvider(RecordedProvider):
     default_model = "echo-1"
 
     def create(self, spec: SessionSpec) -> EchoSession:
-        return EchoSession(spec, b"")
+        return EchoSession(spec, None)
 
     def restore(self, spec: SessionSpec, state: bytes) -> EchoSession:
         """Reopen a session; the transcript has the number of turns, so no blob is needed."""
@@ -39,7 +40,7 @@ class EchoProvider(RecordedProvider):
 class EchoSession:
     """One session that answers each prompt with the prompt."""
 
-    def __init__(self, spec: SessionSpec, saved: bytes) -> None:
+    def __init__(self, spec: SessionSpec, saved: Source | None) -> None:
         self._spec = spec
         self._transcript = RecordedTranscript(spec, saved)
 

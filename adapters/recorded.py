@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from agentsdir.formats.sink import ParseSink
 
 
-def saved_transcript(spec: SessionSpec) -> bytes:
-    """Return the session's own transcript from earlier turns; empty without one."""
-    saved = spec.transcripts.get(_file_name(spec.native_id))
-    return saved.read() if saved else b""
+def saved_transcript(spec: SessionSpec) -> Source | None:
+    """Return the session's own transcript from earlier turns; None without one."""
+    return spec.transcripts.get(_file_name(spec.native_id))
 
 
 class RecordedProvider:
@@ -64,27 +63,32 @@ _LONG_EVENT = rb'\s*\{"type":\s*"block_(?:start|complete)",\s*"blockId":\s*"[^"]
 
 
 class RecordedTranscript:
-    """The transcript of one session, held in memory while a turn runs.
+    """The transcript of one session, of which this turn's part is held in memory.
 
     Args:
         spec: its `native_id` names the file and, with `turn`, begins every block id.
-        saved: the bytes of earlier turns.
+        saved: the transcript of earlier turns, which is not read; None without one.
     """
 
-    def __init__(self, spec: SessionSpec, saved: bytes = b"") -> None:
+    def __init__(self, spec: SessionSpec, saved: Source | None = None) -> None:
         self.native_id = spec.native_id
         self.prefix = f"{spec.native_id}:{spec.turn}:"
-        self._data = bytearray(saved)
-        if self._data and not self._data.endswith(b"\n"):
-            self._data += b"\n"
+        self._saved = saved
+        self._size = saved.size if saved else 0
+        self._data = bytearray()
+        if saved and self._size:
+            with saved.open() as stream:
+                stream.seek(self._size - 1)
+                self._data += b"" if stream.read(1) == b"\n" else b"\n"
 
     @property
     def prompts(self) -> int:
-        """How many turns it holds.
+        """How many turns it holds. All of it is read.
 
         A turn that died before it was saved is missing, so block ids use `SessionSpec.turn`.
         """
-        return sum(_is_prompt(line) for line in bytes(self._data).splitlines())
+        with self._source().open() as stream:
+            return sum(_is_prompt(line) for line in stream)
 
     @property
     def path(self) -> str:
@@ -107,7 +111,13 @@ class RecordedTranscript:
 
     def files(self) -> list[NativeFile]:
         """Return the transcript as a native file."""
-        return [NativeFile(self.path, "main", Source(self.path, data=bytes(self._data)))]
+        return [NativeFile(self.path, "main", self._source())]
+
+    def _source(self) -> Source:
+        if self._saved is None or self._saved.path is None:
+            earlier = self._saved.read() if self._saved else b""
+            return Source(self.path, data=earlier + self._data)
+        return Source.following(self.path, self._saved.path, self._size, bytes(self._data))
 
 
 def _is_prompt(line: bytes) -> bool:

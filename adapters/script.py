@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.source import Source
 
 
 MAX_SCRIPT = 64 * 1024 * 1024
@@ -182,7 +183,7 @@ class ScriptProvider(RecordedProvider):
 class ScriptSession:
     """One session that plays its script."""
 
-    def __init__(self, spec: SessionSpec, script: Script, saved: bytes) -> None:
+    def __init__(self, spec: SessionSpec, script: Script, saved: Source | None) -> None:
         self._spec = spec
         self._script = script
         self._transcript = RecordedTranscript(spec, saved)

@@ -259,7 +259,7 @@ def export_transcripts(paths: AgentPaths) -> Exported:
     is damaged.
     """
     state, moment, findings = _read(paths)
-    files = transcripts.load_recorded(paths, state.transcripts)
+    files = transcripts.load_recorded(paths, state.synced)
     if not files:
         raise AgentsdirError(f"agent {paths.id} has no transcript yet", kind="nothing-to-export")
     return Exported(files, moment, findings)
@@ -280,7 +280,7 @@ def export_bundle(paths: AgentPaths) -> Exported:
     log, name = paths.log, paths.history.name
     files[f"{folder}/{log.name}"] = transcripts.beginning(log, state.position.size, log.name)
     files[f"{folder}/{name}"] = Source.from_spool(name, history)
-    for name, source in transcripts.load_recorded(paths, state.transcripts, streams=True).items():
+    for name, source in transcripts.load_recorded(paths, state.synced, streams=True).items():
         files[f"{folder}/transcripts/{name}"] = source
     for name, source in workspace.stored_files(paths).items():
         files[f"{folder}/workspace/{name}"] = source
@@ -354,7 +354,7 @@ def import_agent(
     checked = _checked_agent(source)
     state = checked.state
     former_cwd = state.cwd
-    saved = transcripts.load_recorded(source, state.transcripts, streams=True)
+    saved = transcripts.load_recorded(source, state.synced, streams=True)
     captured = workspace.stored_files(source)
     layout = services.layout
     make_folder(layout.root, services.disk)
@@ -372,7 +372,7 @@ def import_agent(
             with making_agent(layout, agent_id, state.session.id, services.disk) as made:
                 made.take_log(source, state, has_history=checked.has_history)
                 for native, file in saved.items():
-                    made.store(native, state.transcripts[native]["role"], file)
+                    made.store(native, state.synced[native]["role"], file)
                 _finish_import(services, made, state, captured, cwd)
         else:
             agent_id, session_id = services.ids.agent(), services.ids.session()
@@ -608,7 +608,7 @@ class _Conversion:
         self, made: UnpublishedAgent, saved: dict[str, Source], findings: list[Finding]
     ) -> None:
         """Store the transcripts under the new session's id, and those of earlier sessions."""
-        entries = self._state.transcripts
+        entries = self._state.synced
         own = transcripts.of_session(entries, self._old)
         _, provider = find_provider(self._state)
         files = forked_files(

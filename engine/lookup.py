@@ -24,6 +24,7 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.store import files, locks
 from agentsdir.formats.store.agent import (
+    all_synced,
     current_document,
     read_agent,
     recorded_creation,
@@ -472,7 +473,7 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         "pending": list(state.pending),
         "undelivered": state.undelivered,
         "openTurn": state.open_turn,
-        "transcripts": state.transcripts,
+        "transcripts": {**all_synced(paths, state), **state.transcripts},
         "log": {
             "path": str(paths.log),
             "size": state.position.size,

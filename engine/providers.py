@@ -21,8 +21,12 @@ from agentsdir.adapters.protocol import (
 from agentsdir.engine.turn_lock import turn_marks
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
-from agentsdir.formats.store import transcripts
-from agentsdir.formats.store.agent import creation_of, recorded_creation, write_agent
+from agentsdir.formats.store.agent import (
+    creation_of,
+    load_sound,
+    recorded_creation,
+    write_agent,
+)
 from agentsdir.formats.store.bundles import checked_name
 from agentsdir.formats.store.events import FALLBACK
 from agentsdir.formats.store.files import entries
@@ -141,7 +145,7 @@ def session_spec(
         new_id=lambda: ids.dashed(services.ids.session()),
         turn=state.counters["turns"] + 1 if turn else 0,
         options=options,
-        transcripts=transcripts.load_sound(paths, state.transcripts, state.native["id"]),
+        transcripts=load_sound(paths, state),
     )
     if not provider.runs_program:
         return spec

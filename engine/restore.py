@@ -344,7 +344,7 @@ def _plan(
         # Any append sets the unfinished write apart; this one does if there is no other.
         notice = "a write that was never finished, nor acknowledged, was set apart"
         losses = [Step("set an unfinished write apart", "restore", {"notice": notice})]
-    copies = unfinished_rewrites(paths, reading.state.transcripts)
+    copies = unfinished_rewrites(paths, reading.state.synced)
     return _Plan(
         survey,
         ends_tail,

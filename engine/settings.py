@@ -14,7 +14,7 @@ from agentsdir.engine.sync import sync_with_client
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats import ids
 from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError
-from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.agent import all_synced, write_agent
 from agentsdir.formats.store.index import Identity
 from agentsdir.formats.store.state import SessionState
 
@@ -48,7 +48,7 @@ def set_folder(
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         if state.cwd == folder:
             return state
-        if state.transcripts:
+        if all_synced(paths, state):
             state = _synced(services, paths, state)
         with write_agent(paths, disk=services.disk, known=state) as writer:
             writer.append("agent.set", {"values": {"cwd": folder}}, services.now())

@@ -18,7 +18,7 @@ from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LINE_CAP, read_lines
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts
-from agentsdir.formats.store.agent import open_agent, write_agent
+from agentsdir.formats.store.agent import all_synced, load_sound, open_agent, write_agent
 from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import open_plain
@@ -157,8 +157,7 @@ def sync_with_client(
         with write_agent(paths, disk=services.disk, known=state) as writer:
             log_transcripts(writer, changed, services.now())
             state = writer.state
-        saved = transcripts.load_sound(paths, state.transcripts, state.native["id"])
-        spec = spec._replace(transcripts=saved)
+        spec = spec._replace(transcripts=load_sound(paths, state))
     _place(program, spec, natives)
     return state, spec
 
@@ -469,7 +468,7 @@ def lost_streams(
     native = f"{stem}.stream"
     with suppress(Invalid):  # a native id that is no name has no folder
         while os.path.lexists(path := store_path(paths, native)):
-            if native not in state.transcripts and (stream := _read(path, logged)):
+            if native not in all_synced(paths, state) and (stream := _read(path, logged)):
                 found.append(stream)
             number += 1
             native = f"{stem}-{number}.stream"

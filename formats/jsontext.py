@@ -58,12 +58,20 @@ def encode(value: Any) -> bytes:
     Raises `Invalid` (kind ``value-refused``) for what would not round-trip: NaN, infinities,
     integers beyond 2^53, lone surrogates, keys that are no strings, depth over 128.
     """
-    return _encoded(value, indent=False)
+    check(value)
+    return _dumps(value, None)
+
+
+def encode_line(value: Any) -> bytes:
+    """Return `value` as one line of JSON, with the newline (same checks)."""
+    check(value)
+    return _dumps(value, _LINE)
 
 
 def encode_document(value: Any) -> bytes:
     """Return `value` as an indented JSON document ending in a newline (same checks)."""
-    return _encoded(value, indent=True)
+    check(value)
+    return _dumps(value, _INDENTED)
 
 
 def encode_as_is(value: Any) -> bytes:
@@ -74,9 +82,11 @@ def encode_as_is(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
-def _encoded(value: Any, *, indent: bool) -> bytes:
-    check(value)
-    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE if indent else None
+_LINE = orjson.OPT_APPEND_NEWLINE
+_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def _dumps(value: Any, option: int | None) -> bytes:
     try:
         return orjson.dumps(value, option=option)
     except TypeError as error:  # lone surrogates and foreign types
@@ -87,28 +97,31 @@ def _refused(reason: str) -> Invalid:
     return Invalid(f"a value cannot be written exactly: {reason}", kind="value-refused")
 
 
-def check(value: Any, depth: int = 1) -> None:
+def check(value: Any) -> None:
     """Raise `Invalid` for what cannot be written exactly, as far as orjson does not."""
-    kind = type(value)
-    if kind is dict or kind is list:
-        if depth > MAX_DEPTH:
-            raise _refused(f"nesting deeper than {MAX_DEPTH}")
-        if kind is dict:
-            for key in value:
-                if type(key) is not str:
-                    raise _refused(f"a key of type {type(key).__name__}")
-            value = value.values()
-        for item in value:
-            if type(item) is not str:
-                check(item, depth + 1)
-    elif kind is int:
-        if not -MAX_INT <= value <= MAX_INT:
-            raise _refused("an integer beyond 2^53")
-    elif kind is float:
-        if value - value != 0:
+    if type(value) in CONTAINERS:
+        _check_inside(value, 1)
+    else:
+        _check_inside([value], 0)
+
+
+def _check_inside(container: dict[str, Any] | list[Any], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _refused(f"nesting deeper than {MAX_DEPTH}")
+    values: Iterable[Any] = container.values() if type(container) is dict else container
+    for value in values:
+        kind = type(value)
+        if kind is str or value is None or kind is bool:
+            continue
+        if kind is dict or kind is list:
+            _check_inside(value, depth + 1)
+        elif kind is int:
+            if not -MAX_INT <= value <= MAX_INT:
+                raise _refused("an integer beyond 2^53")
+        elif kind is not float:
+            raise _refused(f"a {kind.__name__} is no plain JSON type")
+        elif value - value != 0:
             raise _refused(f"{value} is no JSON number")
-    elif kind is not str and kind is not bool and value is not None:
-        raise _refused(f"a {kind.__name__} is no plain JSON type")
 
 
 class LongText(NamedTuple):

@@ -249,6 +249,45 @@ class ByteSpool:
         return io.BytesIO(self._held[0])
 
 
+class _Following(io.RawIOBase):
+    """The first `size` bytes of a file, and then `data`, as one file."""
+
+    def __init__(self, first: BinaryIO, size: int, data: bytes) -> None:
+        self._first = first
+        self._size = size
+        self._data = data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origins = (0, self._at, self._size + len(self._data))
+        self._at = max(0, origins[whence] + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at < self._size:
+            self._first.seek(self._at)
+            piece = self._first.read(min(len(buffer), self._size - self._at))
+        else:
+            start = self._at - self._size
+            piece = self._data[start : start + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        self._first.close()
+        super().close()
+
+
 # Where transcript bytes come from: a file, memory, or a stream that cannot be read twice.
 
 HEAD = 64 * 1024
@@ -284,16 +323,25 @@ class Source:
     """Bytes with a name, openable more than once, one reader at a time.
 
     `name` is what `source.file` of blocks and findings say. `path` is None for bytes that stand in
-    no file (standard input, a provider's memory).
+    no file (standard input, a provider's memory). `begins_with` is the file, and how many bytes of
+    it, that bytes of memory follow; None for all other sources.
     """
 
-    __slots__ = ("_data", "_spool", "name", "path")
+    __slots__ = ("_data", "_spool", "begins_with", "name", "path")
 
     def __init__(self, name: str, *, path: Path | None = None, data: bytes | None = None) -> None:
         self.name = name
         self.path = path
+        self.begins_with: tuple[Path, int] | None = None
         self._data = data
         self._spool: ByteSpool | None = None
+
+    @classmethod
+    def following(cls, name: str, path: Path, size: int, data: bytes) -> Source:
+        """Return the first `size` bytes of a file, followed by `data`."""
+        source = cls(name, data=data)
+        source.begins_with = path, size
+        return source
 
     @classmethod
     def from_stream(cls, name: str, stream: Readable) -> Source:
@@ -312,13 +360,19 @@ class Source:
         return self._open(BUFFER)
 
     def _open(self, buffer: int) -> BinaryIO:
+        if self._data is not None and self.begins_with is not None:
+            path, size = self.begins_with
+            return io.BufferedReader(_Following(self._open_file(path, BUFFER), size, self._data))
         if self._data is not None:
             return io.BytesIO(self._data)
         if self._spool is not None:
             return self._spool.open()
         assert self.path is not None
+        return self._open_file(self.path, buffer)
+
+    def _open_file(self, path: Path, buffer: int) -> BinaryIO:
         try:
-            return self.path.open("rb", buffering=buffer)
+            return path.open("rb", buffering=buffer)
         except OSError as error:
             raise AgentsdirError(f"cannot read {self.name}: {error.strerror}") from error
 
@@ -326,7 +380,7 @@ class Source:
     def size(self) -> int:
         """How many bytes there are now. Raises `AgentsdirError` as `open` does."""
         if self._data is not None:
-            return len(self._data)
+            return len(self._data) + (self.begins_with[1] if self.begins_with else 0)
         if self.path is not None:
             try:
                 return self.path.stat().st_size

@@ -352,7 +352,7 @@ class DerivedFiles:
             "history.jsonl": self.history.outcome,
             derived.MANIFEST: self.manifest.outcome(state),
         }
-        if not state.transcripts:
+        if not state.synced:
             del found[derived.MANIFEST]
         return found
 

@@ -11,7 +11,6 @@ import re
 import stat
 from contextlib import closing
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +46,11 @@ from agentsdir.formats.store.layout import (
     open_plain,
 )
 from agentsdir.formats.store.settings import read_settings
-from agentsdir.formats.store.transcripts import store_path
+from agentsdir.formats.store.transcripts import digest_beginning, store_path
 from agentsdir.schemas.rfc3339 import is_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from agentsdir.formats.store.state import AgentState
 
@@ -62,11 +61,10 @@ FILES = (
     "state.json",
     "history.jsonl",
     "events.jsonl",
+    "stamps.json",
     ".lock",
     ".turn",
 )
-_CHUNK = 1024 * 1024
-
 _ROUTE = re.compile(r"[0-9a-f]{32}\.json")
 INDEXES = ("routes", "slots")
 # The documents of the format by name; events.jsonl has a check of its own.
@@ -228,7 +226,7 @@ class AgentCheck:
             "state.json": files.state.exists,
             "history.jsonl": files.history.exists,
         }
-        if state is not None and state.transcripts:
+        if state is not None and state.synced:
             wanted[derived.MANIFEST] = files.manifest.exists
         for name, exists in wanted.items():
             if not exists and self._paths.folder.exists():  # else removed while we looked
@@ -274,7 +272,7 @@ class AgentCheck:
         yield from files.state.compare_at(end)
 
     def _transcripts(self, state: AgentState) -> Iterator[Finding]:
-        for native, entry in sorted(state.transcripts.items()):
+        for native, entry in sorted(state.synced.items()):
             name = self._in(f"transcripts/{native}")
             path = self._stored.pop(native, None)
             try:
@@ -287,7 +285,7 @@ class AgentCheck:
                 continue
             self._tally.files += 1
             if type(entry["size"]) is int:
-                yield from self._transcript(path, name, entry["size"], entry["sha256"])
+                yield from self._transcript(path, name, entry)
         for native in sorted(self._stored):
             name = self._in(f"transcripts/{native}")
             if not self._is_held():
@@ -302,9 +300,10 @@ class AgentCheck:
         except Invalid as error:
             yield Finding("workspace-differs", self._in("workspace"), error.message)
 
-    def _transcript(self, path: Path, name: str, size: int, digest: str) -> Iterator[Finding]:
+    def _transcript(self, path: Path, name: str, entry: Mapping[str, Any]) -> Iterator[Finding]:
+        size, digest = entry["size"], entry["sha256"]
         try:
-            length, found = _measure(path, size)
+            length, found = _measure(path, entry)
         except (Invalid, NotRecorded) as error:
             yield from_refusal(error, name)
             return
@@ -324,15 +323,11 @@ def _sorted(folder: Path) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _measure(path: Path, size: int) -> tuple[int, str]:
-    """Return a file's length, and the SHA-256 of its first `size` bytes."""
-    digest = sha256()
+def _measure(path: Path, entry: Mapping[str, Any]) -> tuple[int, str]:
+    """Return a file's length, and the digest of what was synced of it."""
     with os.fdopen(open_plain(path), "rb") as stream:
-        left = size
-        while left and (chunk := stream.read(min(left, _CHUNK))):
-            digest.update(chunk)
-            left -= len(chunk)
-        return os.fstat(stream.fileno()).st_size, digest.hexdigest()
+        digest = digest_beginning(stream, entry)
+        return os.fstat(stream.fileno()).st_size, digest
 
 
 # routes/ and slots/ are unverified caches of the agents' logs. An error there misleads no reader,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 from agentsdir.formats import ids
 from agentsdir.formats.errors import (
+    AgentsdirError,
     Invalid,
     NoSuchAgent,
     NotRecorded,
@@ -20,7 +21,7 @@ from agentsdir.formats.errors import (
     UsageError,
 )
 from agentsdir.formats.findings import Finding
-from agentsdir.formats.store import derived, files, locks, log, transcripts
+from agentsdir.formats.store import derived, files, locks, log, stamps, transcripts
 from agentsdir.formats.store.events import BROKEN, apply, begin, check_event, is_creation
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import (
@@ -34,9 +35,9 @@ from agentsdir.formats.store.layout import (
     read_json,
 )
 from agentsdir.formats.store.log import (
+    OpenLog,
     Position,
     Record,
-    append_record,
     end_whole_tail,
     ends_at,
     line_hash,
@@ -46,7 +47,7 @@ from agentsdir.formats.store.log import (
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.layout import Layout
@@ -58,9 +59,14 @@ if TYPE_CHECKING:
 # into an agent's folder once `create_agent_folder` has put it there.
 
 _SMALL = 64 * 1024
-"""Bytes of a state.json that is written after each record."""
+"""Bytes of a state.json that is written at each opportunity."""
 _TAIL = 4 * 1024
 """Bytes at the end of a log, as most records fit in."""
+_DOCUMENTS_OF = {
+    "session.state": ("session.json", "state.json"),
+    "transcript.synced": (derived.MANIFEST,),
+}
+"""The documents that are written at once after an event of a kind."""
 
 
 class Reading(NamedTuple):
@@ -141,6 +147,32 @@ def read_agent(
         message = f"acknowledged records lost at the end, which were read before: {lost}"
         findings.append(Finding("log-shorter", str(paths.log), message))
     return Reading(state, tuple(findings), torn, rebuilt)
+
+
+def all_synced(paths: AgentPaths, state: AgentState) -> dict[str, dict[str, Any]]:
+    """Return the entries of all stored transcripts that the log names, of every native session.
+
+    They stand in manifest.json, of which no state.json is ahead; where that is missing or of
+    another agent, the log is folded from its start. Raises what `read_agent` raises.
+    """
+    if not state.has_all_synced:
+        try:
+            data = read_bytes(place_of(paths, derived.MANIFEST), MAX_DOCUMENT)
+            known = derived.synced_from_manifest(data, state)
+        except (FileNotFoundError, Invalid):
+            known = None
+        if known is None:
+            known = read_agent(paths, whole=True).state.synced
+        state.synced = {**known, **state.synced}
+        state.has_all_synced = True
+    return state.synced
+
+
+def load_sound(paths: AgentPaths, state: AgentState) -> dict[str, Source]:
+    """Return what `transcripts.load_sound` does, of the agent's present native session."""
+    return transcripts.load_sound(
+        paths, state.transcripts, state.native["id"], partial(all_synced, paths, state)
+    )
 
 
 def open_agent(paths: AgentPaths) -> BinaryIO:
@@ -293,7 +325,18 @@ def write_agent(
                 reading = read_agent(paths, whole=whole, known=known)
             if not whole:
                 _refuse_lost_records(paths, reading)
-            yield AgentWriter(paths, reading, held, disk, ended_tail=ended)
+            writer = AgentWriter(paths, reading, held, disk, ended_tail=ended)
+            try:
+                yield writer
+            except (NotRecorded, Uncertain):
+                raise  # where the disk refuses, nothing more is written
+            except BaseException:
+                writer.leave()
+                raise
+            else:
+                writer.leave()
+            finally:
+                writer.close()
         except Uncertain as error:
             disk.doubt(paths.folder, error)
             raise
@@ -337,30 +380,45 @@ class AgentWriter:
         self.ended_tail = ended_tail
         self._held = held
         self._disk = disk
+        self._behind: dict[str, None] = {}
+        self._began_at = self.state.position.size
+        self._log: OpenLog | None = None
+        self._history: int | None = None
 
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
         """Append one event; when this returns, it is durable and the derived files follow it.
 
-        Raises what `journal.append_record` and `closed.check_event` raise, and `Busy` when the lock
+        Raises what `log.append_record` and `events.check_event` raise, and `Busy` when the lock
         file was removed. A derived file that cannot be written is stale, which readers see.
         """
         self._held.check()
         if event == "session.state" or self.state.session.state is SessionState.TERMINATED:
             check_event(self.state, event, data)
-        record, position = append_record(
-            self.paths.log, self.state.position, event, data, ts, self.state.session.id, self._disk
-        )
-        history_before, log_before = self.state.history_size, self.state.position.size
+        state = self.state
+        if self._log is None:
+            self._log = OpenLog(self.paths.log, self._disk)
+        record, position = self._log.append(state.position, event, data, ts, state.session.id)
+        history_before = state.history_size
         line = derived.history_line(record)
-        apply(self.state, record)
-        self.state.position = position
-        self.state.history_size += len(line)
-        with suppress(NotRecorded):
-            self._follow(event, line, history_before)
-            # Blocks come thick and fast; a reader folds them from the tail of the log.
-            if event != "block" and self._is_due(log_before):
-                self._follow_with("state.json")
+        apply(state, record)
+        state.position = position
+        state.history_size += len(line)
+        self._behind["state.json"] = None
+        try:
+            if line:
+                self._extend_history(line, history_before)
+            if event in _DOCUMENTS_OF:
+                self._follow(event)
+        except NotRecorded:
+            pass  # it stays behind the log
         return record
+
+    def close(self) -> None:
+        """Close the files that appending has opened."""
+        if self._log is not None:
+            self._log.close()
+        if self._history is not None:
+            os.close(self._history)
 
     def store(
         self, native: str, role: str, source: Source, *, rewrite: bool = False
@@ -371,32 +429,62 @@ class AgentWriter:
         """
         self._held.check()
         known = self.state.transcripts.get(native)
-        recorded = known["size"] if known and known["role"] == role else None
+        known = known if known and known["role"] == role else None
         return transcripts.store(
-            self.paths, native, role, source, recorded, self._disk, rewrite=rewrite
+            self.paths, native, role, source, known, self._disk, rewrite=rewrite
         )
 
     def finish_rewrites(self) -> list[str]:
         """Put rewritten transcripts in their places; return their names. Errors of the disk."""
         self._held.check()
-        if not transcripts.unfinished_rewrites(self.paths, self.state.transcripts):
+        synced = all_synced(self.paths, self.state)
+        if not transcripts.unfinished_rewrites(self.paths, synced):
             return []
         with open_log(self.paths.log) as log:
             # Else a power cut could leave a copy that the log does not know.
             self._disk.sync(log.fileno(), self.paths.log)
-        return transcripts.finish_rewrites(self.paths, self.state.transcripts, self._disk)
+        return transcripts.finish_rewrites(self.paths, synced, self._disk)
 
-    def _follow(self, event: str, line: bytes, history_before: int) -> None:
-        """Bring the derived files up to date with the event that was just appended."""
-        if line:
-            self._extend_history(line, history_before)
-        if event == "session.state":
-            self._follow_with("session.json")
-        if event == "transcript.synced":
-            self._follow_with(derived.MANIFEST)
+    def _follow(self, event: str) -> None:
+        """Bring the documents up to date that the event changes which was just appended."""
+        for name in _DOCUMENTS_OF[event]:
+            self._behind[name] = None
+            if not self._disk.waits:
+                self.replace(name, self._disk if name == "session.json" else None)
 
-    def _is_due(self, log_before: int) -> bool:
-        """Tell whether state.json is written after a record; a large one is not after each.
+    def leave(self) -> None:
+        """Write the documents that are behind the log, now or when the command ends."""
+        if not self._behind:
+            return
+        if not self._disk.is_in_command:
+            with suppress(NotRecorded):
+                self.write_documents(self._behind, self._began_at)
+            return
+        kept = self._disk.afterwards(self.paths.folder)
+        if not isinstance(kept, _Behind):
+            kept = _Behind(self.paths, self.state, self._began_at)
+            self._disk.call_afterwards(self.paths.folder, kept)
+        kept.state = self.state
+        kept.names.update(self._behind)
+
+    def write_documents(self, names: Iterable[str], since: int) -> None:
+        """Write derived documents, the state last. Raises as `replace_file` does.
+
+        Args:
+            since: the size in bytes that the log had when the first of them fell behind.
+        """
+        for name in sorted(names, key=lambda name: name == "state.json"):
+            if name != "state.json" or self._is_due(since):
+                self.replace(name, None)
+                if name == "state.json":
+                    self.leave_stamp()
+
+    def leave_stamp(self) -> None:
+        """Keep how the files look: each is what the log says (`stamps.is_untouched`)."""
+        stamps.leave(self.paths, self.state.position.size, self.state.history_size)
+
+    def _is_due(self, since: int) -> bool:
+        """Tell whether state.json is to be written; a large one is not at each opportunity.
 
         Many waiting messages make it large: it is written once in as many bytes of log as it has.
         """
@@ -407,34 +495,53 @@ class AgentWriter:
         if size <= _SMALL:
             return True
         step = 1 << size.bit_length()
-        return log_before // step != self.state.position.size // step
-
-    def _follow_with(self, name: str) -> None:
-        if self._disk.waits:
-            # What is derived must not outlive, in a power cut, the events that it tells of.
-            self._disk.afterwards(self.paths.folder, name, partial(_catch_up, self.paths))
-        else:
-            self.replace(name, self._disk if name == "session.json" else None)
+        return since // step != self.state.position.size // step
 
     def replace(self, name: str, disk: Disk | None) -> None:
-        """Write a derived document as the state says it is. Raises as `replace_file` does."""
+        """Write a derived document as the state says it is. Raises as `replace_file` does.
+
+        No state.json is ahead of manifest.json, which has the entries that it leaves out.
+        """
+        if name == "state.json" and self.state.is_unlisted:
+            self._list_transcripts()
+        if name == derived.MANIFEST:
+            all_synced(self.paths, self.state)
         path = place_of(self.paths, name)
         files.make_folder(path.parent, self._disk)
         files.replace_file(path, derived.derived_document(self.state, name), disk)
+        self._behind.pop(name, None)
+        if name == derived.MANIFEST:
+            self.state.is_unlisted = False
+
+    def _list_transcripts(self) -> None:
+        """Write manifest.json where another writer, or this one, has not."""
+        all_synced(self.paths, self.state)
+        wanted = derived.derived_document(self.state, derived.MANIFEST)
+        try:
+            listed = read_bytes(place_of(self.paths, derived.MANIFEST), len(wanted) + 1) == wanted
+        except (FileNotFoundError, Invalid):
+            listed = False
+        if not listed:
+            self.replace(derived.MANIFEST, None)
+        self.state.is_unlisted = False
 
     def _extend_history(self, line: bytes, size_before: int) -> None:
         try:
-            descriptor = open_plain(self.paths.history, os.O_WRONLY | os.O_APPEND)
+            if self._history is None:
+                self._history = open_plain(self.paths.history, os.O_WRONLY | os.O_APPEND)
+            if os.lseek(self._history, 0, os.SEEK_END) == size_before:
+                with suppress(OSError):
+                    if os.write(self._history, line) == len(line):
+                        return
         except FileNotFoundError:
-            self._rebuild_history()
-            return
-        with os.fdopen(descriptor, "ab", buffering=0) as stream, suppress(OSError):
-            if os.fstat(descriptor).st_size == size_before and stream.write(line) == len(line):
-                return
+            pass
         self._rebuild_history()
 
     def _rebuild_history(self) -> None:
         files.replace_pieces(self.paths.history, history_pieces(self.paths), None)
+        if self._history is not None:  # of the file that was replaced
+            os.close(self._history)
+            self._history = None
 
     def rebuild(self, name: str) -> None:
         """Write one derived file anew; the state must come from a whole fold, as in `restore`."""
@@ -452,11 +559,24 @@ class AgentWriter:
         files.remove(leftover)
 
 
-def _catch_up(paths: AgentPaths, names: list[str]) -> None:
-    """Write derived documents of events that have become durable; the events stand anyway."""
-    with suppress(NotRecorded), write_agent(paths) as writer:
-        for name in names:
-            writer.replace(name, None)
+class _Behind:
+    """The derived documents of one agent that are behind its log until the command ends.
+
+    Args:
+        state: of the last writer, and so what is known of the log.
+        since: the size in bytes that the log had when the first of them fell behind.
+    """
+
+    def __init__(self, paths: AgentPaths, state: AgentState, since: int) -> None:
+        self._paths = paths
+        self._since = since
+        self.state = state
+        self.names: dict[str, None] = {}
+
+    def __call__(self) -> None:
+        """Write them. The events stand anyway: one that cannot be written stays behind."""
+        with suppress(AgentsdirError), write_agent(self._paths, known=self.state) as writer:
+            writer.write_documents(self.names, self._since)
 
 
 def place_of(paths: AgentPaths, name: str) -> Path:
@@ -643,6 +763,7 @@ class UnpublishedAgent:
                 else _history_lines(stream, size)
             ):
                 self._history.write(piece)
+        all_synced(paths, state)
         self._state, self._position = state, state.position
 
     def store(self, native: str, role: str, source: Source) -> transcripts.Synced:
@@ -661,6 +782,7 @@ class UnpublishedAgent:
             self._disk.sync(stream.fileno(), path)
         for name, document in derived.derived_documents(state).items():
             files.write_new(self.paths.folder / name, document, self._disk)
+        stamps.leave(self.paths, state.position.size, state.history_size)
         self._disk.sync_folder(self.paths.folder)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.ids import short_hash
-from agentsdir.formats.store.events import is_creation
+from agentsdir.formats.store.events import BROKEN, is_creation
 from agentsdir.formats.store.state import AgentState, check_shape
 
 if TYPE_CHECKING:
@@ -22,9 +22,13 @@ MANIFEST = "transcripts/manifest.json"
 
 
 def derived_documents(state: AgentState) -> dict[str, bytes]:
-    """Return every derived JSON document by its path within the agent's folder."""
+    """Return every derived JSON document by its path within the agent's folder.
+
+    Args:
+        state: with the entries of all transcripts, as from a fold of the whole log.
+    """
     made = {name: make(state) for name, make in _MAKERS.items()}
-    if not state.transcripts:
+    if not state.synced:
         del made[MANIFEST]
     return made
 
@@ -95,7 +99,26 @@ def _decode_state(data: bytes) -> Any:
 
 def manifest_document(state: AgentState) -> dict[str, Any]:
     """Return transcripts/manifest.json: what each raw transcript was when it was last synced."""
-    return {"files": [{"path": path, **entry} for path, entry in sorted(state.transcripts.items())]}
+    return {"files": [{"path": path, **entry} for path, entry in sorted(state.synced.items())]}
+
+
+def synced_from_manifest(data: bytes, state: AgentState) -> dict[str, dict[str, Any]] | None:
+    """Return the entries of a manifest.json, by path; None for one that is not this agent's.
+
+    Args:
+        state: as state.json had it, and what came after that.
+    """
+    try:
+        files = jsontext.decode(data)["files"]
+        found = {entry["path"]: {**entry} for entry in files}
+        for entry in found.values():
+            texts = (entry.pop("path"), entry["role"], entry["sha256"], entry["native"])
+            if type(entry["size"]) is not int or not all(type(text) is str for text in texts):
+                return None
+    except (*BROKEN, jsontext.JSONDecodeError):
+        return None
+    listed = all(found.get(p) == e for p, e in state.transcripts.items() if p not in state.synced)
+    return found if listed else None
 
 
 def history_line(record: Record) -> bytes:

@@ -14,6 +14,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BELIEVABLE, COUNTED, add_usage
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store.state import AgentState, Session, SessionState, check_transition
+from agentsdir.formats.store.transcripts import STREAM, chunk_of, of_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ def begin(record: Record) -> AgentState:
         fallbacks=_texts(_list(data.get("fallbacks", []))),
         ephemeral=data.get("ephemeral") is True,
         imported=isinstance(data.get("imported_from"), dict),
+        has_all_synced=True,
     )
 
 
@@ -199,6 +201,7 @@ def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
     }
     state.last_activity = ts
     state.counters["turns"] += 1
+    _keep_own_transcripts(state)
 
 
 def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
@@ -346,6 +349,13 @@ def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
     state.native = native
     if data.get("reason") == FALLBACK:
         state.missed = True
+    else:
+        _keep_own_transcripts(state)
+
+
+def _keep_own_transcripts(state: AgentState) -> None:
+    """Leave the transcripts of other sessions to the log and to manifest.json."""
+    state.transcripts = of_session(state.transcripts, state.native["id"])
 
 
 def _reset(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
@@ -359,13 +369,17 @@ def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         texts = (entry["path"], entry["role"], entry["sha256"])
         if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in texts):
             raise TypeError("files, which are no transcripts")
-        synced[entry["path"]] = {
-            "role": entry["role"],
-            "size": size,
-            "sha256": entry["sha256"],
-            "native": state.native["id"],
-        }
-    state.transcripts.update(synced)
+        kept = {"role": entry["role"], "size": size, "sha256": entry["sha256"]}
+        if chunk := chunk_of(entry):
+            kept["chunk"] = chunk
+        synced[entry["path"]] = {**kept, "native": state.native["id"]}
+    state.synced.update(synced)
+    state.is_unlisted = True
+    for path, entry in synced.items():
+        if entry["role"] == STREAM:
+            state.transcripts.pop(path, None)
+        else:
+            state.transcripts[path] = entry
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -172,14 +172,20 @@ class Disk:
 
     def __init__(self, durability: str = Durability.ALWAYS) -> None:
         self.durability = durability
+        self._commands = 0
         self._due: dict[Path, None] = {}
-        self._after: dict[Path, tuple[Callable[[list[str]], None], dict[str, None]]] = {}
+        self._afterwards: dict[Path, Callable[[], None]] = {}
         self._doubtful: dict[Path, str] = {}
 
     @property
     def waits(self) -> bool:
         """Whether what is appended becomes durable only when the command is through."""
         return self.durability == Durability.BATCH
+
+    @property
+    def is_in_command(self) -> bool:
+        """Whether `synced_at_end` is at work, for whose end something can wait."""
+        return self._commands > 0 or self.waits
 
     def sync_append(self, descriptor: int, path: Path) -> None:
         """Make what was appended to a file durable, now or when `synced_at_end` ends.
@@ -203,28 +209,37 @@ class Disk:
         if self.durability != Durability.NEVER:
             _sync_path(folder, os.O_DIRECTORY)
 
-    def afterwards(self, folder: Path, name: str, act: Callable[[list[str]], None]) -> None:
-        """Call `act` once for the folder, with all names, when what they are made of is durable.
+    def afterwards(self, folder: Path) -> Callable[[], None] | None:
+        """Return what `call_afterwards` was given for a folder, and is yet to be called."""
+        return self._afterwards.get(folder)
 
-        What is derived must not be ahead of the log.
+    def call_afterwards(self, folder: Path, act: Callable[[], None]) -> None:
+        """Have `synced_at_end` call `act` at its end, when what was appended is durable.
+
+        What is derived must not be ahead of the log. There is one `act` for each folder.
         """
-        self._after.setdefault(folder, (act, {}))[1][name] = None
+        self._afterwards[folder] = act
 
     @contextmanager
     def synced_at_end(self) -> Iterator[None]:
-        """Make durable, when the block is over, what had to wait. Raises `Uncertain`."""
+        """Make durable, when the block is over, what had to wait. Raises `Uncertain`.
+
+        Blocks may be nested: each does what is to be done by then.
+        """
+        self._commands += 1
         try:
             yield
         except (NotRecorded, Uncertain):
-            self._due, self._after = {}, {}  # where the disk refuses, nothing more is written
+            self._due, self._afterwards = {}, {}  # where the disk refuses, nothing more is written
             raise
         finally:
+            self._commands -= 1
             due, self._due = self._due, {}
             for path in due:
                 _sync_path(path, 0)
-            after, self._after = self._after, {}
-            for act, names in after.values():
-                act(list(names))
+            afterwards, self._afterwards = self._afterwards, {}
+            for act in afterwards.values():
+                act()
 
     def doubt(self, folder: Path, error: Uncertain) -> None:
         """Remember that the disk would not confirm what is in an agent's folder."""

@@ -81,6 +81,11 @@ class AgentPaths:
         return self.transcripts / "manifest.json"
 
     @cached_property
+    def stamps(self) -> Path:
+        """How these files looked when this machine last wrote them; derived."""
+        return self.folder / "stamps.json"
+
+    @cached_property
     def workspace(self) -> Path:
         """Captured files of the working directory."""
         return self.folder / "workspace"

@@ -58,14 +58,15 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class Held(NamedTuple):
-    """A lock that this process holds."""
+    """A lock that this process holds; `status` is what the system says of its file."""
 
     path: Path
     descriptor: int
+    status: os.stat_result
 
     def check(self) -> None:
         """Raise `Busy` when the lock file was removed or replaced: others may hold its name."""
-        if not _stands(self.descriptor, self.path):
+        if not _stands(self.status, self.path):
             raise Busy(
                 f"{self.path} was removed or replaced while it was held; nothing was written",
                 hint="another process may be at work; never remove lock files",
@@ -261,7 +262,8 @@ def _take(path: Path) -> Held | None:
         raise NoSuchAgent(f"{path.parent} is gone") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        stands = _stands(descriptor, path)
+        status = os.fstat(descriptor)
+        stands = _stands(status, path)
     except BlockingIOError:
         stands = False
     except OSError as error:
@@ -271,14 +273,15 @@ def _take(path: Path) -> Held | None:
         os.close(descriptor)
         return None
     _held.add(descriptor)
-    return Held(path, descriptor)
+    return Held(path, descriptor, status)
 
 
-def _stands(descriptor: int, path: Path) -> bool:
+def _stands(status: os.stat_result, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
+        found = os.lstat(path)
     except FileNotFoundError:
         return False
+    return found.st_ino == status.st_ino and found.st_dev == status.st_dev
 
 
 def _release(taken: Held) -> None:

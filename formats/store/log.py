@@ -56,7 +56,17 @@ def line_hash(line: bytes) -> str:
 
 def encode_record(record: Record) -> bytes:
     """Return the record as one line, LF included. Raises `Invalid` for values that would change."""
-    return jsontext.encode(record._asdict()) + b"\n"
+    seq, ts, event, session_id, data, prev = record
+    return jsontext.encode_line(
+        {
+            "seq": seq,
+            "ts": ts,
+            "event": event,
+            "session_id": session_id,
+            "data": data,
+            "prev": prev,
+        }
+    )
 
 
 def as_record(value: Any) -> Record | None:
@@ -324,20 +334,45 @@ def append_record(
     Raises `NotRecorded` (the log is as before), `Uncertain` (only the fsync failed), `Invalid` for
     data that would not round-trip, or that no reader would take back.
     """
-    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
+    log = OpenLog(path, disk)
     try:
-        size = os.fstat(descriptor).st_size
+        return log.append(position, event, data, ts, session_id)
+    finally:
+        log.close()
+
+
+class OpenLog:
+    """A log that is open for appending, while its `.lock` is held. Raises as `open_plain` does."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._path = path
+        self._disk = disk
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
+
+    def append(
+        self, position: Position, event: str, data: dict[str, Any], ts: str, session_id: str
+    ) -> tuple[Record, Position]:
+        """Append one event (arguments, result and errors of `append_record`)."""
+        descriptor, path = self._descriptor, self._path
+        size = os.lseek(descriptor, 0, os.SEEK_END)
         previous, prefix = position.last_hash, b""
         if size > position.size:
             previous, prefix = _hash_of_tail(descriptor, position.size, size), STUB_END
         record = Record(position.next_seq, ts, event, session_id, data, previous)
         line = encode_line(record)
         _write_whole(descriptor, prefix + line, size, path)
-        disk.sync_append(descriptor, path)
-    finally:
-        os.close(descriptor)
-    lines = position.lines + bool(prefix) + 1
-    return record, Position(size + len(prefix) + len(line), record.seq, line_hash(line), 0, lines)
+        self._disk.sync_append(descriptor, path)
+        return record, Position(
+            size + len(prefix) + len(line),
+            record.seq,
+            line_hash(line),
+            0,
+            position.lines + bool(prefix) + 1,
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
 
 
 def encode_line(record: Record) -> bytes:

@@ -127,14 +127,19 @@ class AgentState:
     """One agent as of `position` in its log.
 
     `pending` are messages no turn has taken yet, in log order; `open_turn` is a turn without an
-    end, or with messages whose delivery is not yet recorded. `transcripts` are entries by path;
-    each belongs to the native session that was in force when it was synced. `cost` is the sum in
-    US dollars of what clients said, None where none said anything. `last_input` is when the last
-    message came that was no notice; `children` are spawned agents that have not ended, by id;
-    `undelivered` are the ids of outgoing texts that no connector has taken. `missed` is whether the
-    native session in force may lack turns that another one ran. `imported` is whether what the log
-    says comes from a bundle, in part at least. `unsent` are messages that could not be put into
-    another agent's inbox, by id: `to` whom, and what its `message` says.
+    end, or with messages whose delivery is not yet recorded. `transcripts` are entries by path of
+    the native session in force, less recorded streams; in a turn that a stand-in takes, also those
+    of the sessions that it leaves. `cost` is the sum in US dollars of what clients said, None where
+    none said anything. `last_input` is when the last message came that was no notice; `children`
+    are spawned agents that have not ended, by id; `undelivered` are the ids of outgoing texts that
+    no connector has taken. `missed` is whether the native session in force may lack turns that
+    another one ran. `imported` is whether what the log says comes from a bundle, in part at least.
+    `unsent` are messages that could not be put into another agent's inbox, by id: `to` whom, and
+    what its `message` says.
+
+    No part of state.json: `synced` are the entries of all transcripts, of every session, that this
+    fold has come by; `has_all_synced` is whether the log has no others; `is_unlisted` is whether
+    manifest.json may lack some.
     """
 
     agent_id: str
@@ -165,6 +170,9 @@ class AgentState:
     unsent: dict[str, dict[str, Any]] = field(default_factory=dict)
     position: Position = field(default_factory=Position)
     history_size: int = 0
+    synced: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
+    has_all_synced: bool = field(default=False, compare=False)
+    is_unlisted: bool = field(default=False, compare=False)
 
     @property
     def parent(self) -> str | None:

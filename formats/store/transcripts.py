@@ -6,18 +6,19 @@ import io
 import os
 import re
 from contextlib import suppress
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.source import BUFFER, Source
+from agentsdir.formats.store import stamps
 from agentsdir.formats.store.files import entries, make_folder
 from agentsdir.formats.store.layout import FILE_MODE, TEMPORARY, open_plain, read_bytes
+from agentsdir.formats.store.stamps import Stamp, TranscriptStamp, read_stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from hashlib import _Hash as Hash
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agentsdir.formats.store.files import Disk
     from agentsdir.formats.store.layout import AgentPaths
@@ -26,14 +27,68 @@ if TYPE_CHECKING:
 # Raw provider transcripts, kept byte for byte under their native paths (decision D7).
 
 CHUNK = 1024 * 1024
+LEAST_CHUNK = 64 * 1024
+"""The smallest `chunk` that counts: each chunk costs a digest."""
 STREAM = "stream"
 """The role of a recorded stream (SPEC.md, "Recorded streams")."""
 
 _STREAM_NAME = r"turn-[1-9][0-9]*(-[1-9][0-9]*)?\.stream"
 
 
+class Digest:
+    """The digests of a file's pieces of `CHUNK` bytes, of which the digest of the file is made.
+
+    Args:
+        chunks: the digests of the whole pieces that the bytes follow which `update` is given.
+        chunk: bytes in a piece; 0 for a file that is one piece, of any size.
+    """
+
+    def __init__(self, chunks: Sequence[bytes] = (), chunk: int = CHUNK) -> None:
+        self._done = list(chunks)
+        self._chunk = chunk
+        self._piece = sha256()
+        self._length = 0
+        self.size = len(self._done) * chunk
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes of the file."""
+        self.size += len(data)
+        while self._chunk and self._length + len(data) > self._chunk:
+            room = self._chunk - self._length
+            self._piece.update(memoryview(data)[:room])
+            self._done.append(self._piece.digest())
+            self._piece, self._length = sha256(), 0
+            data = data[room:]
+        self._piece.update(data)
+        self._length += len(data)
+
+    @property
+    def chunks(self) -> tuple[bytes, ...]:
+        """The digest of each piece; of an empty file, one."""
+        return (*self._done, self._piece.digest())
+
+    def hexdigest(self) -> str:
+        """Return the digest of the file (SPEC.md, "Transcripts")."""
+        return digest_of(self.chunks)
+
+
+def digest_of(chunks: Sequence[bytes]) -> str:
+    """Return the digest of a file from those of its pieces; a file of one piece has the piece's."""
+    return chunks[0].hex() if len(chunks) == 1 else _joined(chunks)
+
+
+def _joined(chunks: Sequence[bytes]) -> str:
+    return sha256(b"".join(chunks)).hexdigest()
+
+
+def chunk_of(entry: Mapping[str, Any]) -> int:
+    """Return the `chunk` of a `transcript.synced` entry in bytes; 0 for none that is believed."""
+    chunk = entry.get("chunk")
+    return chunk if type(chunk) is int and chunk >= LEAST_CHUNK else 0
+
+
 class Synced(NamedTuple):
-    """One file of a `transcript.synced` event: sizes in bytes, SHA-256 of the whole file.
+    """One file of a `transcript.synced` event: its size in bytes, and its digest.
 
     `rewritten` is whether the client wrote it anew; `grown_from` is the size that the log knew of
     it, and 0 then.
@@ -49,6 +104,8 @@ class Synced(NamedTuple):
     def as_entry(self) -> dict[str, Any]:
         """Return what the event says of the file."""
         entry = {"path": self.path, "role": self.role, "size": self.size, "sha256": self.sha256}
+        if self.size > CHUNK:
+            entry["chunk"] = CHUNK
         return {**entry, "rewritten": True} if self.rewritten else entry
 
 
@@ -88,17 +145,18 @@ def store(
     native: str,
     role: str,
     source: Source,
-    recorded: int | None,
+    known: Mapping[str, Any] | None,
     disk: Disk,
     *,
     rewrite: bool = False,
 ) -> Synced | None:
     """Bring the stored copy of a transcript up to `source`, durably; None when it is there already.
 
-    Only the new tail is written, after the stored bytes have been compared.
+    Only the new tail is written, after the stored bytes have been compared: the last chunk of them,
+    where by their stamps the copy is what it was, and the client's file only longer.
 
     Args:
-        recorded: the size in bytes that the log knows. A crash can leave the copy ahead of it.
+        known: the entry that the log has. A crash can leave the copy ahead of it.
         rewrite: make a whole new copy where the native file is another than the stored one. It
             takes the old one's place by `finish_rewrites`, when the log names it.
 
@@ -106,44 +164,93 @@ def store(
     shorter than the stored one or differs from it; `NotRecorded` and `Uncertain` for the disk.
     """
     path = store_path(paths, native)
+    stamp = read_stamps(paths).transcripts.get(native)
     try:
-        return _extend(path, native, role, source, recorded, disk)
+        found, seen = _extend(path, native, role, source, known, stamp, disk)
     except Invalid as error:
         if not (rewrite and error.kind == "transcript-differs"):
             raise
+    else:
+        if seen is not None and seen != stamp:
+            stamps.keep(paths, {native: seen})
+        return found
     return _copy_beside(path, native, role, source, disk)
 
 
 def _extend(
-    path: Path, native: str, role: str, source: Source, recorded: int | None, disk: Disk
-) -> Synced | None:
+    path: Path,
+    native: str,
+    role: str,
+    source: Source,
+    known: Mapping[str, Any] | None,
+    stamp: TranscriptStamp | None,
+    disk: Disk,
+) -> tuple[Synced | None, TranscriptStamp | None]:
+    """Return what is to be logged, if anything is, and the stamp of the copy."""
+    recorded = known["size"] if known else None
     with source.open() as stream:
         try:
             with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
-                digest, size = _same_beginning(stored, stream, native, path)
+                if stamp is not None and not is_believed(stored, known, stamp):
+                    stamp = None
+                if stamp is not None and stamp.native and stamp.native == _native(stream, source):
+                    return None, stamp
+                digest = _same_beginning(stored, stream, source, stamp, native, path)
             exists = True
         except FileNotFoundError:
             make_folder(path.parent, disk)
-            digest, size, exists = sha256(), 0, False
+            digest, exists = Digest(), False
         rest = stream.read(CHUNK)
-        if not rest and exists:
-            if recorded == size:
-                return None
-        else:
-            size = _append(path, rest, stream, size, digest, disk)
-    return Synced(native, role, size, digest.hexdigest(), grown_from=recorded or 0)
+        grown = bool(rest) or not exists
+        if grown:
+            _append(path, rest, stream, digest, disk)
+        stamp = _stamp(path, digest, _native(stream, source))
+    if not grown and recorded == digest.size:
+        return None, stamp
+    found = Synced(native, role, digest.size, digest.hexdigest(), grown_from=recorded or 0)
+    return found, stamp
+
+
+def is_believed(
+    stored: BinaryIO | io.FileIO, entry: Mapping[str, Any] | None, stamp: TranscriptStamp
+) -> bool:
+    """Tell whether a stored copy looks as when it was synced, and was what the log says then."""
+    return (
+        entry is not None
+        and entry["size"] == stamp.stored.size
+        and entry.get("chunk") == (CHUNK if len(stamp.chunks) > 1 else None)
+        and entry["sha256"] == digest_of(stamp.chunks)
+        and stamp.stored == Stamp.of(os.fstat(stored.fileno()))
+    )
+
+
+def _native(stream: BinaryIO, source: Source) -> Stamp | None:
+    """Return how the client's own file looks; None where the bytes stand in no file of a client."""
+    if source.path is None or source.begins_with is not None:
+        return None
+    return Stamp.of(os.fstat(stream.fileno()))
+
+
+def _stamp(path: Path, digest: Digest, native: Stamp | None) -> TranscriptStamp | None:
+    """Return the stamp of a copy that was just stored; None if it is not all of it any more."""
+    stored = Stamp.of(path.lstat())
+    if stored.size != digest.size:
+        return None
+    if native is not None and native.size != digest.size:
+        native = None  # the client has written on
+    return TranscriptStamp(stored, native, digest.chunks)
 
 
 def _copy_beside(path: Path, native: str, role: str, source: Source, disk: Disk) -> Synced:
     """Write a whole new copy beside the stored one, under a name that says what is in it."""
     with suppress(FileNotFoundError):
         _beside(path, "").unlink()
-    digest = sha256()
+    digest = Digest()
     with source.open() as stream:
-        size = _append(_beside(path, ""), stream.read(CHUNK), stream, 0, digest, disk)
+        _append(_beside(path, ""), stream.read(CHUNK), stream, digest, disk)
     _beside(path, "").replace(_beside(path, digest.hexdigest()))
     disk.sync_folder(path.parent)
-    return Synced(native, role, size, digest.hexdigest(), rewritten=True)
+    return Synced(native, role, digest.size, digest.hexdigest(), rewritten=True)
 
 
 def _beside(path: Path, digest: str) -> Path:
@@ -180,8 +287,20 @@ def finish_rewrites(
     return [path.name for path in found.values()]
 
 
-def _same_beginning(stored: io.FileIO, native: BinaryIO, name: str, path: Path) -> tuple[Hash, int]:
-    digest, size = sha256(), 0
+def _same_beginning(
+    stored: io.FileIO,
+    native: BinaryIO,
+    source: Source,
+    stamp: TranscriptStamp | None,
+    name: str,
+    path: Path,
+) -> Digest:
+    """Compare a copy with what is stored of it, from the last chunk on if that is enough."""
+    digest = Digest()
+    if stamp is not None and _has_grown(native, source, stamp, path):
+        digest = Digest(stamp.chunks[:-1])
+        stored.seek(digest.size)
+        native.seek(digest.size)
     while piece := stored.read(CHUNK):
         if native.read(len(piece)) != piece:
             raise Invalid(
@@ -190,22 +309,35 @@ def _same_beginning(stored: io.FileIO, native: BinaryIO, name: str, path: Path) 
                 kind="transcript-differs",
             )
         digest.update(piece)
-        size += len(piece)
-    return digest, size
+    if stamp is not None and digest.chunks[-1] != stamp.chunks[-1]:
+        raise _damaged(path, "is not what was synced")
+    return digest
 
 
-def _append(path: Path, piece: bytes, rest: BinaryIO, size: int, digest: Hash, disk: Disk) -> int:
-    """Append `piece` and then all of `rest`; return the new size."""
+def _has_grown(native: BinaryIO, source: Source, stamp: TranscriptStamp, path: Path) -> bool:
+    """Tell whether a file is the one that was stored, longer: by its stamp, or the copy itself."""
+    if source.begins_with is not None:
+        return source.begins_with == (path, stamp.stored.size)
+    now, before = _native(native, source), stamp.native
+    return (
+        now is not None
+        and before is not None
+        and now.inode == before.inode
+        and now.size > before.size
+    )
+
+
+def _append(path: Path, piece: bytes, rest: BinaryIO, digest: Digest, disk: Disk) -> None:
+    """Append `piece` and then all of `rest` to a copy, of which `digest` has seen all."""
     try:
         descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
         descriptor = _create(path)
         disk.sync_folder(path.parent)
-    grown = size
+    size = digest.size
     try:
         while piece:
             digest.update(piece)
-            grown += len(piece)
             view = memoryview(piece)
             while view:
                 view = view[os.write(descriptor, view) :]
@@ -217,7 +349,6 @@ def _append(path: Path, piece: bytes, rest: BinaryIO, size: int, digest: Hash, d
         raise NotRecorded(f"cannot write {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
-    return grown
 
 
 def _create(path: Path) -> int:
@@ -251,7 +382,10 @@ def _stored(paths: AgentPaths) -> list[str]:
 
 
 def load_sound(
-    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]], native_id: str
+    paths: AgentPaths,
+    synced: Mapping[str, dict[str, Any]],
+    native_id: str,
+    all_synced: Callable[[], Mapping[str, dict[str, Any]]],
 ) -> dict[str, Source]:
     """Return a session's stored transcripts, each of which must begin with what was last synced.
 
@@ -259,19 +393,24 @@ def load_sound(
     Recorded streams are ours, not the provider's, and are left out.
 
     Args:
-        synced: role, size, sha256 and native id by native path, as the log has them.
+        synced: the entries of the session by native path, as the log has them.
         native_id: the session; what was synced under another id is left out.
+        all_synced: returns the entries of all sessions.
 
     Raises `Invalid` (kind ``transcript-damaged``) for one that is missing or was changed: a session
     that went on without it would have lost its context in silence.
     """
+    seen = read_stamps(paths).transcripts
     unsynced = [path for path in _stored(paths) if path not in synced and not is_stream(path)]
+    if unsynced:
+        synced = all_synced()
+        unsynced = [path for path in unsynced if path not in synced]
     wanted = of_session(synced, native_id)
     found = {}
     for native in sorted([*unsynced, *wanted]):
         path = store_path(paths, native)
         entry = wanted.get(native)
-        flaw = _flaw(path, entry)
+        flaw = _flaw(path, entry, seen.get(native))
         if flaw and entry:
             raise _damaged(path, flaw)
         if not flaw:
@@ -289,11 +428,12 @@ def load_recorded(
         streams: recorded streams, too.
     """
     found = {}
+    seen = read_stamps(paths).transcripts
     for native, entry in sorted(synced.items()):
         if entry["role"] == STREAM and not streams:
             continue
         path = store_path(paths, native)
-        if flaw := _flaw(path, entry):
+        if flaw := _flaw(path, entry, seen.get(native)):
             raise _damaged(path, flaw)
         whole = path.stat().st_size == entry["size"]
         found[native] = (
@@ -365,9 +505,7 @@ def _damaged(path: Path, flaw: str) -> Invalid:
     )
 
 
-def of_session(
-    synced: Mapping[str, Mapping[str, Any]], native_id: str
-) -> dict[str, Mapping[str, Any]]:
+def of_session(synced: Mapping[str, dict[str, Any]], native_id: str) -> dict[str, dict[str, Any]]:
     """Return the entries of one native session's own transcripts; a recorded stream is ours."""
     return {
         path: entry
@@ -376,18 +514,25 @@ def of_session(
     }
 
 
-def _flaw(path: Path, entry: Mapping[str, Any] | None) -> str:
+def _flaw(path: Path, entry: Mapping[str, Any] | None, stamp: TranscriptStamp | None = None) -> str:
     try:
         with os.fdopen(open_plain(path), "rb", buffering=0) as stored:
-            if entry is None:
+            if entry is None or (stamp is not None and is_believed(stored, entry, stamp)):
                 return ""
-            digest, left = sha256(), entry["size"]
-            while left and (piece := stored.read(min(left, CHUNK))):
-                digest.update(piece)
-                left -= len(piece)
+            digest = digest_beginning(stored, entry)
     except FileNotFoundError:
         return "is missing"
-    return "" if digest.hexdigest() == entry["sha256"] else "is not what was synced"
+    return "" if digest == entry["sha256"] else "is not what was synced"
+
+
+def digest_beginning(stream: BinaryIO | io.FileIO, entry: Mapping[str, Any]) -> str:
+    """Return the digest of what a `transcript.synced` entry is about, as far as a file has it."""
+    chunk, left = chunk_of(entry), entry["size"]
+    digest = Digest(chunk=chunk)
+    while left and (piece := stream.read(min(left, CHUNK))):
+        digest.update(piece)
+        left -= len(piece)
+    return _joined(digest.chunks) if chunk else digest.hexdigest()
 
 
 def is_stream(native: str) -> bool:
@@ -444,8 +589,10 @@ class StreamFile:
         try:
             # What stands in the file counts: an interrupt may have come in the middle of `write`.
             self._stream.seek(0)
-            digest = file_digest(self._stream, "sha256").hexdigest()
-            return Synced(self.native, STREAM, self._stream.tell(), digest)
+            digest = Digest()
+            while piece := self._stream.read(CHUNK):
+                digest.update(piece)
+            return Synced(self.native, STREAM, digest.size, digest.hexdigest())
         except OSError as error:
             raise NotRecorded(f"cannot read back {self._path}: {error.strerror}") from error
 
@@ -483,7 +630,7 @@ def open_stream(paths: AgentPaths, entry: dict[str, Any]) -> BinaryIO:
         raise Invalid("the log does not say which it is") from error
     try:
         if os.fstat(opened.fileno()).st_size == size:
-            found = file_digest(opened, "sha256").hexdigest()
+            found = digest_beginning(opened, entry)
             opened.seek(0)
             if found == digest:
                 return opened

@@ -68,6 +68,10 @@ class Bench:
             )
         return best
 
+    def note(self, name: str, ratio: float, bar: float) -> None:
+        """Remember a figure that was measured in one process."""
+        self._figures.append(f"{name:<24} {ratio:6.2f} x   (bar {bar:g})")
+
 
 def _measure(
     floor: list[str], commands: dict[str, list[str]], rounds: int, cwd: Path, env: dict[str, str]

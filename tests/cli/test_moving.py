@@ -43,7 +43,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (".lock", ".turn")
+        if path.is_file() and path.name not in (".lock", ".turn", "stamps.json")
     }
 
 

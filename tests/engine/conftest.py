@@ -158,7 +158,7 @@ from agentsdir.formats.errors import ProviderError
 class Session:
     def __init__(self, spec):
         self.spec = spec
-        saved = [source.read() for source in spec.transcripts.values()]
+        saved = list(spec.transcripts.values())
         self.transcript = RecordedTranscript(spec, *saved[:1])
 
     def answer(self, text):
@@ -245,7 +245,7 @@ class Session:
         self.main = spec.host.home / "store" / (spec.native_id + ".jsonl")
         self.main.parent.mkdir(parents=True, exist_ok=True)
         before = self.main.read_bytes() if self.main.exists() else b""
-        self.transcript = RecordedTranscript(spec, before)
+        self.transcript = RecordedTranscript(spec, Source(self.main.name, data=before))
         self.started = []
 
     def write(self):

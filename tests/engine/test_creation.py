@@ -76,6 +76,7 @@ def test_a_new_agent_has_all_its_files_and_is_created(stage: Any) -> None:
         "events.jsonl",
         "history.jsonl",
         "session.json",
+        "stamps.json",
         "state.json",
     ]
     session = json.loads(paths.session.read_bytes())

@@ -14,10 +14,11 @@ from agentsdir.engine.lookup import find_agent, inspection
 from agentsdir.engine.providers import suspension_blob
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import Invalid
-from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store import stamps
+from agentsdir.formats.store.agent import load_sound, read_agent
 from agentsdir.formats.store.derived import state_document
-from agentsdir.formats.store.transcripts import load_sound
 
 KINDS = ("flip", "zero", "cut", "insert", "delete")
 
@@ -152,12 +153,11 @@ def test_a_transcript_damaged_at_any_byte_is_not_gone_on_from(
     (transcript,) = paths.transcripts.glob("*-*.jsonl")
     data = transcript.read_bytes()
     state = read_agent(paths).state
-    synced, native = state.transcripts, state.native["id"]
     for at in range(len(data)):
         bad = damaged(data, kind, at)
         transcript.write_bytes(bad)
         with pytest.raises(Invalid) as refused:
-            load_sound(paths, synced, native)
+            load_sound(paths, state)
         assert refused.value.kind == "transcript-damaged"
         if at % 97 == 0 or at == len(data) - 1:
             with pytest.raises(Invalid) as refused:
@@ -168,3 +168,38 @@ def test_a_transcript_damaged_at_any_byte_is_not_gone_on_from(
             assert stage.state(paths).open_turn is None
     transcript.write_bytes(data)
     assert stage.send(paths, "mended").response == "mended"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stamps_that_were_damaged_are_believed_in_nothing(paths: Any, kind: str) -> None:
+    """At every byte: a sound transcript is taken, and a changed one is refused."""
+    (transcript,) = paths.transcripts.glob("*-*.jsonl")
+    sound, data = transcript.read_bytes(), paths.stamps.read_bytes()
+    state = read_agent(paths).state
+    for at in range(len(data)):
+        paths.stamps.write_bytes(damaged(data, kind, at))
+        transcript.write_bytes(sound)
+        assert list(load_sound(paths, state)) == [transcript.name]
+        transcript.write_bytes(damaged(sound, "flip", at % len(sound)))
+        with pytest.raises(Invalid):
+            load_sound(paths, state)
+
+
+def test_what_a_stamp_misses_is_found_by_validate(stage: Any, paths: Any) -> None:
+    """Other bytes of the same size under the same times: a provider is given them.
+
+    The last piece is read when more is stored; in another one, only `validate` finds them.
+    """
+    (transcript,) = paths.transcripts.glob("*-*.jsonl")
+    known = stamps.read_stamps(paths).transcripts[transcript.name]
+    data = transcript.read_bytes()
+    transcript.write_bytes(data.replace(b"\xc3\xa9", b"\xc3\xa8"))
+    # As if the change had left no trace in the times.
+    missed = known._replace(stored=stamps.Stamp.of(transcript.stat()))
+    stamps.keep(paths, {transcript.name: missed})
+    assert list(load_sound(paths, read_agent(paths).state)) == [transcript.name]
+    with pytest.raises(Invalid) as refused:
+        stage.send(paths, "again")
+    assert refused.value.kind == "transcript-damaged"
+    found = [problem.id for problem in validate([paths.folder])]
+    assert found == ["transcript-differs"]

@@ -244,7 +244,7 @@ def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage:
         "metadata_update",
     ]
     assert findings == []
-    streams = [path for path in stage.state(paths).transcripts if path.endswith(".stream")]
+    streams = [path for path in stage.state(paths).synced if path.endswith(".stream")]
     assert [path.rpartition("/")[2] for path in streams] == ["turn-2.stream"]
     assert left.name == "turn-1.stream"
 

@@ -251,7 +251,7 @@ NAMES_ITSELF = f"""
 if self.how == "create":
     self.spec = self.spec._replace(native_id={NAMED!r})
     self.main = self.main.with_name({NAMED!r} + ".jsonl")
-    self.transcript = RecordedTranscript(self.spec, b"")
+    self.transcript = RecordedTranscript(self.spec)
     self.host.on_native_id({NAMED!r})
     self.host.on_native_id({NAMED!r})
 yield self.on_disk("assistant_text", "how", content=self.how + " " + self.spec.native_id)
@@ -338,7 +338,7 @@ def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     program(body='yield self.on_disk("assistant_text", "how", content=self.how)')
     assert stage.send(paths, "two").response == "create"
     assert stage.send(paths, "three").response == "restore"
-    stored = stage.state(paths).transcripts
+    stored = stage.state(paths).synced
     assert {entry["native"] for entry in stored.values()} == {before, state.native["id"]}
     markers = [line for line in paths.history.read_bytes().splitlines() if b'"reset"' in line]
     assert orjson.loads(markers[0])["message"] == "anew"

@@ -172,7 +172,7 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     stage: Any, killed_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each record is written once in all, whoever writes it."""
-    from agentsdir.formats.store import agent
+    from agentsdir.formats.store.log import OpenLog
 
     paths = stage.new(connector="telegram", user="42", channel="c")
     crash(stage, paths, call("a"))
@@ -183,10 +183,10 @@ def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
         taken += 1
         if taken > killed_after:
             raise KeyboardInterrupt
-        return append_record(*arguments)
+        return append(*arguments)
 
-    append_record = agent.append_record
-    monkeypatch.setattr(agent, "append_record", dying)
+    append = OpenLog.append
+    monkeypatch.setattr(OpenLog, "append", dying)
     with pytest.raises(KeyboardInterrupt):
         restore_agent(stage.services, paths)
     monkeypatch.undo()

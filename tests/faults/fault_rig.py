@@ -12,6 +12,7 @@ from queue import Queue
 from typing import Any, NamedTuple
 
 from fault_shim import Call, Control, Fault, build, preloaded
+from fault_verbs import log_writes
 
 SERVER = Path(__file__).with_name("fault_server.py")
 SERVERS = 2
@@ -104,6 +105,7 @@ class Rig:
                     "prepare": prepare,
                     "fault": list(fault),
                     "patch": patch,
+                    "logged": 0 if prepare else log_writes(self._sound[verb].calls),
                 }
             )
         finally:

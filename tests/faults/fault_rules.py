@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fault_runs import Done, Runner, Tree, tree_of
 from fault_shim import Call, Fault, Flag, Mode
-from fault_verbs import Logs, Verb, is_log, state_of
+from fault_verbs import Logs, Verb, is_log, log_writes, state_of
 
 CODES = {0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 129, 130, 141, 143}
 REFUSED = 15
@@ -42,6 +42,8 @@ class Case(NamedTuple):
     done: Done
     calls: list[Call]
     after: Tree
+    logged: int
+    """How many writes to logs the command makes without a fault."""
 
     @property
     def failing(self) -> list[Call]:
@@ -106,7 +108,7 @@ def _documents(case: Case) -> Iterator[str]:
             yield f"{path} has mode {mode:o}"
         if any(part.startswith(".tmp-") for part in parts):
             continue
-        if path.endswith(".json"):
+        if path.endswith(".json") and parts[-1] != "stamps.json":  # which is written in place
             try:
                 json.loads(data)
             except ValueError:
@@ -121,9 +123,9 @@ def _documents(case: Case) -> Iterator[str]:
 
 def is_derived(call: Call) -> bool:
     """Tell whether a call is on a file that can be made again, of an agent that is there."""
-    if call.target.startswith("slots/"):
-        return True
     name = Path(call.target).name
+    if call.target.startswith("slots/") or name == "stamps.json":
+        return True
     original = name.removeprefix(".tmp-").rpartition("-")[0] if name.startswith(".tmp-") else name
     if original == "index.jsonl":
         return True
@@ -170,6 +172,8 @@ def _refusal(case: Case) -> Iterator[str]:
         return
     decisive = [call for call in failing if must_refuse(call)]
     if done.code == 0:
+        if log_writes(case.calls) == case.logged:  # what was for derived files alone may fail
+            decisive = [call for call in decisive if Path(call.path).name != ".lock"]
         if decisive:
             yield f"{decisive[0]}: exit 0"
         return

@@ -70,7 +70,7 @@ def _serve(
         shutil.copytree(template, root)
     patch = getattr(fault_patches, request["patch"] or "nothing")
     done, calls = runner.faulty(root, verb.arguments, fault, patch)
-    case = Case(verb, fault, root, before, told, done, calls, tree_of(root))
+    case = Case(verb, fault, root, before, told, done, calls, tree_of(root), request["logged"])
     broken = judge(case, runner)
     return {"broken": broken, "calls": [[*call] for call in calls], "done": str(done)}
 

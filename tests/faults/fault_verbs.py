@@ -118,6 +118,12 @@ def is_log(call: Call) -> bool:
     return call.path.endswith("/events.jsonl")
 
 
+def log_writes(calls: list[Call]) -> int:
+    """Return how many whole writes there are to logs."""
+    writes = (call for call in calls if is_log(call) and call.name == "write")
+    return sum(call.result == call.detail for call in writes)
+
+
 def _made(logs: Logs, done: Done) -> bool:
     return json.loads(done.out)["agentId"] in logs
 

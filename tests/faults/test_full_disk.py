@@ -88,7 +88,7 @@ def test_new_on_a_full_disk_makes_a_whole_agent_or_nothing(tmp_path: Path) -> No
     need("root", "tmpfs")
     codes = []
     for pages in range(12):
-        with tmpfs(tmp_path / "disk", 64 * 1024) as disk:
+        with tmpfs(tmp_path / "disk", 96 * 1024) as disk:
             console = Console(disk / "root", tmp_path)
             fill(disk / "ballast", pages * PAGE)
             done = console("new")

@@ -70,7 +70,7 @@ class Seat:
 class Session:
     """A `ScriptSession` that sits on a seat while it plays."""
 
-    def __init__(self, spec: SessionSpec, saved: bytes) -> None:
+    def __init__(self, spec: SessionSpec, saved: Source | None) -> None:
         file = spec.options.get("file")
         script = (
             load_script(Path(spec.cwd) / file) if file else Script([[]], repeats=True, name="empty")
@@ -123,7 +123,8 @@ class Acting(Session):
 
     def __init__(self, spec: SessionSpec) -> None:
         self._main = _main(spec)
-        super().__init__(spec, self._main.read_bytes() if self._main.exists() else b"")
+        saved = self._main.read_bytes() if self._main.exists() else b""
+        super().__init__(spec, Source(self._main.name, data=saved))
 
     def send(self, content: Content) -> Iterator[Any]:
         """Play the next turn, and do what its calls say; the store has each event at once."""

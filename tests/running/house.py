@@ -18,6 +18,8 @@ from counted import COUNTS
 from indoors import agentsdir
 
 from agentsdir.adapters import processes
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 Record = dict[str, Any]
 Line = dict[str, Any]
@@ -166,8 +168,9 @@ class House:
 
     def waiting(self) -> list[str]:
         """Return the agents that have messages which nobody ran."""
-        states = sorted(self.root.glob("agents/[!.]*/state.json"))
-        return [path.parent.name for path in states if orjson.loads(path.read_bytes())["pending"]]
+        layout = Layout(self.root)
+        agents = map(layout.agent, layout.agent_ids())
+        return [paths.id for paths in agents if read_agent(paths).state.pending]
 
     def run_what_waits(self) -> None:
         """Run an inbox after another until no message waits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from io import BytesIO, TextIOWrapper
@@ -10,6 +9,8 @@ from pathlib import Path
 
 from agentsdir.cli.command_line import run
 from agentsdir.cli.environment import Environment
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.layout import Layout
 
 ROUNDS = 20
 """More than any scene has turns that follow from one another."""
@@ -33,9 +34,9 @@ def agentsdir(*arguments: str, variables: Mapping[str, str] = os.environ) -> tup
 
 def pending() -> list[str]:
     """Return the agents that have messages which nobody ran."""
-    states = Path(os.environ["AGENTSDIR_ROOT"]).glob("agents/[!.]*/state.json")
-    found = [path for path in sorted(states) if json.loads(path.read_bytes())["pending"]]
-    return [path.parent.name for path in found]
+    layout = Layout(Path(os.environ["AGENTSDIR_ROOT"]))
+    agents = map(layout.agent, layout.agent_ids())
+    return [paths.id for paths in agents if read_agent(paths).state.pending]
 
 
 def drain() -> None:

@@ -127,14 +127,14 @@ MAKERS = {"minimal": make_minimal, "full": make_full, "future-minor": make_futur
 
 
 def made(name: str, folder: Path) -> dict[str, bytes]:
-    """Make one valid sample below `folder`; return its files, locks left out, by relative path.
+    """Make one valid sample below `folder`; return its files by relative path.
 
-    So is .gitignore: this repository keeps the samples.
+    Locks and stamps are left out, and .gitignore: this repository keeps the samples.
     """
     root = folder / name
     MAKERS[name](root)
     (root / ".gitignore").unlink()
-    for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
+    for lock in [*root.rglob(".lock"), *root.rglob(".turn"), *root.rglob("stamps.json")]:
         lock.unlink()
     (root / "index.jsonl").unlink(missing_ok=True)  # it has an inode and a time of this machine
     return files_of(root)

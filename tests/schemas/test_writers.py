@@ -101,7 +101,8 @@ SYNCED = st.fixed_dictionaries(
         "role": st.sampled_from(["main", "subagent"]),
         "size": COUNT,
         "sha256": st.text("0123456789abcdef", min_size=64, max_size=64),
-    }
+    },
+    optional={"chunk": st.just(1_048_576)},
 )
 OWN: dict[str, Any] = {
     "user_message": ({"content": TEXT | PARTS}, {}),

@@ -58,7 +58,7 @@ class Fixed:
 
 
 def make(root: Path) -> None:
-    """Make the golden agent: a name, one turn, a tag, a suspension; no locks and no index."""
+    """Make the golden agent: a name, one turn, a tag, a suspension; no locks, stamps and index."""
     fixed = Fixed()
     services = Services(Layout(root), fixed.now, lambda _: None, fixed, Disk(), lambda: None)
     paths = services.layout.agent(
@@ -68,7 +68,7 @@ def make(root: Path) -> None:
     tag(services, paths, ["later"], [])
     suspend(services, paths)
     (root / ".gitignore").unlink()  # this repository keeps the files
-    for lock in [*root.rglob(".lock"), *root.rglob(".turn")]:
+    for lock in [*root.rglob(".lock"), *root.rglob(".turn"), *root.rglob("stamps.json")]:
         lock.unlink()
     (root / "index.jsonl").unlink()  # it has an inode and a time of this machine
     shutil.rmtree(root / "slots", ignore_errors=True)

@@ -148,7 +148,7 @@ def test_the_prompts_of_a_saved_transcript_are_counted() -> None:
     )
     start = line("block_start", blockId="p", block={"type": "user_message", "id": "p"})
     saved = prompt + child + b"\n" + start + b'{"user_message"\n' + prompt[:-1]
-    transcript = RecordedTranscript(spec(), saved)
+    transcript = RecordedTranscript(spec(), Source("t", data=saved))
     assert transcript.prompts == 2
     assert transcript.files()[0].source.read() == saved + b"\n"
     assert is_prompt(orjson.loads(prompt))

@@ -55,6 +55,8 @@ def test_every_field_of_a_state_comes_back_from_state_json() -> None:
     """But the provider's blob, which session.json has; a new field has to be added here."""
     state = AgentState(**FULL)
     for each in (*fields(state), *fields(state.session)):
+        if not each.compare:  # what only the fold that goes on knows
+            continue
         value = getattr(state if hasattr(state, each.name) else state.session, each.name)
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         assert each.name == "provider_state" or value != default, each.name

@@ -55,7 +55,9 @@ def test_only_the_new_tail_is_written(paths: AgentPaths) -> None:
     )
     assert (stored.stat().st_ino, stored.read_bytes()) == (inode, b"one\ntwo\n")
     modified = stored.stat().st_mtime_ns
-    assert transcripts.store(paths, "a", "main", Source("t", data=b"one\ntwo\n"), 8, Disk()) is None
+    known = {"size": 8, "sha256": sha256(b"one\ntwo\n").hexdigest()}
+    again = Source("t", data=b"one\ntwo\n")
+    assert transcripts.store(paths, "a", "main", again, known, Disk()) is None
     assert stored.stat().st_mtime_ns == modified
 
 
@@ -90,7 +92,8 @@ def test_an_empty_transcript_is_stored_once(paths: AgentPaths) -> None:
     """It exists, and is then known."""
     assert transcripts.store(paths, "a", "main", Source("t", data=b""), None, Disk()) is not None
     assert (paths.transcripts / "a").read_bytes() == b""
-    assert transcripts.store(paths, "a", "main", Source("t", data=b""), 0, Disk()) is None
+    known = {"size": 0, "sha256": sha256(b"").hexdigest()}
+    assert transcripts.store(paths, "a", "main", Source("t", data=b""), known, Disk()) is None
 
 
 HOSTILE = json.loads((Path(__file__).parents[1] / "hostile_ids.json").read_text(encoding="utf-8"))

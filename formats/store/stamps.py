@@ -1,0 +1,182 @@
+"""stamps.json: how an agent's files looked when this machine last wrote them (SPEC.md, "Stamps").
+
+A file that looks as it did is believed to hold what it held, and is not read again. Derived, and
+of one folder on one machine: without stamps.json, or with one that does not fit, more is read.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from agentsdir.formats import jsontext
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.ids import short_hash
+from agentsdir.formats.store.layout import MAX_DOCUMENT, open_plain, read_limited
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentsdir.formats.store.layout import AgentPaths
+
+_FILES = (
+    "events.jsonl",
+    "state.json",
+    "history.jsonl",
+    "session.json",
+    "descriptor.json",
+    "transcripts/manifest.json",
+)
+_DIGEST = 32  # bytes of a SHA-256
+
+
+class Stamp(NamedTuple):
+    """How a file looks from outside: size in bytes, times of its bytes and its inode in ns."""
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        """Return the stamp of a file from what `stat` says."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    def __str__(self) -> str:
+        """Return the stamp as text: its numbers are too large for some readers of JSON."""
+        return " ".join(map(str, self))
+
+
+class TranscriptStamp(NamedTuple):
+    """A stored transcript as it was when it was last synced.
+
+    `chunks` are the SHA-256 digests of its pieces of 1 MiB; `native` is how the client's own file
+    looked that had the same bytes, None where there was none.
+    """
+
+    stored: Stamp
+    native: Stamp | None
+    chunks: tuple[bytes, ...]
+
+
+class Stamps(NamedTuple):
+    """What stamps.json holds.
+
+    `transcripts` are those of stored transcripts by native path. `left` are those of the agent's
+    files by name, None for one that is missing, when a command last left the agent in order; it is
+    empty while none has.
+    """
+
+    transcripts: Mapping[str, TranscriptStamp] = {}
+    left: Mapping[str, Stamp | None] = {}
+
+
+NO_STAMPS = Stamps()
+
+
+def read_stamps(paths: AgentPaths) -> Stamps:
+    """Return an agent's stamps; `NO_STAMPS` where the file is missing, damaged or no such file."""
+    try:
+        data = read_limited(paths.stamps, MAX_DOCUMENT)
+        said = data[: -len(_digest_key(b""))] + b"}"
+        if not data.endswith(_digest_key(said)):
+            return NO_STAMPS
+        document = jsontext.decode(data)
+        return Stamps(
+            {path: _transcript(value) for path, value in document["transcripts"].items()},
+            {name: _stamp(value) for name, value in document["left"].items()},
+        )
+    except (OSError, AgentsdirError, ValueError, TypeError, KeyError, AttributeError):
+        return NO_STAMPS
+
+
+def _digest_key(said: bytes) -> bytes:
+    return b',"digest":"%s"}\n' % short_hash(said).encode()
+
+
+def _stamp(value: Any) -> Stamp | None:
+    if value is None:
+        return None
+    return Stamp(*map(int, value.split(" ")))
+
+
+def _transcript(value: dict[str, Any]) -> TranscriptStamp:
+    stored = _stamp(value["stored"])
+    if stored is None:
+        raise TypeError("stored")
+    joined = bytes.fromhex(value["chunks"])
+    chunks = tuple(joined[at : at + _DIGEST] for at in range(0, len(joined), _DIGEST))
+    return TranscriptStamp(stored, _stamp(value["native"]), chunks)
+
+
+def _write(paths: AgentPaths, stamps: Stamps) -> None:
+    """Write stamps.json in place, without fsync: half of it does not fit its digest."""
+    document = {
+        "transcripts": {
+            path: {
+                "stored": str(one.stored),
+                "native": one.native and str(one.native),
+                "chunks": b"".join(one.chunks).hex(),
+            }
+            for path, one in stamps.transcripts.items()
+        },
+        "left": {name: one and str(one) for name, one in stamps.left.items()},
+    }
+    said = jsontext.encode_as_is(document)
+    data = said[:-1] + _digest_key(said)
+    # Whatever is refused: what is not written is read again.
+    with suppress(OSError, AgentsdirError):
+        descriptor = open_plain(paths.stamps, os.O_WRONLY | os.O_CREAT)
+        try:
+            if os.pwrite(descriptor, data, 0) == len(data):
+                os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)
+
+
+def keep(paths: AgentPaths, transcripts: Mapping[str, TranscriptStamp]) -> None:
+    """Write the stamps of transcripts that were stored. The caller holds `.lock`."""
+    known = read_stamps(paths)
+    if any(known.transcripts.get(path) != one for path, one in transcripts.items()):
+        _write(paths, known._replace(transcripts={**known.transcripts, **transcripts}))
+
+
+def leave(paths: AgentPaths, log_size: int, history_size: int) -> None:
+    """Write how the agent's files look, which are in order. The caller holds `.lock`.
+
+    Args:
+        log_size: the size in bytes that the log has if all of it was folded; else nothing is
+            written. And that of history.jsonl.
+    """
+    now = _now(paths)
+    if _size(now["events.jsonl"]) == log_size and _size(now["history.jsonl"]) == history_size:
+        known = read_stamps(paths)
+        if known.left != now:
+            _write(paths, known._replace(left=now))
+
+
+def _size(stamp: Stamp | None) -> int | None:
+    return stamp.size if stamp else None
+
+
+def is_untouched(paths: AgentPaths) -> bool:
+    """Tell whether each file of the agent looks as it did when a command left it in order.
+
+    state.json is then right to the end of the log, and the other derived files are what the log
+    says, unless bytes changed behind the system's back (SPEC.md, "Stamps"). A turn may be open, of
+    a process that works, or that died since.
+    """
+    left = read_stamps(paths).left
+    return bool(left) and left == _now(paths)
+
+
+def _now(paths: AgentPaths) -> dict[str, Stamp | None]:
+    found: dict[str, Stamp | None] = {}
+    for name in _FILES:
+        try:
+            found[name] = Stamp.of(os.lstat(f"{paths.folder}/{name}"))
+        except OSError:
+            found[name] = None
+    return found

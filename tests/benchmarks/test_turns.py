@@ -1,0 +1,51 @@
+"""What a turn and an event cost: their own length, and not that of their session."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+pytestmark = pytest.mark.benchmark
+
+COSTS = Path(__file__).with_name("turn_costs.py")
+# An event to encoding, hashing and writing its line; a turn after 5,000 to one after ten; what is
+# stored of a client's turn to decoding its transcript of 100 MB.
+BARS = {"event": 6.0, "turn": 2.0, "sync": 0.1}
+NAMES = {
+    "event": "one event, never synced",
+    "turn": "turn 5,000 to turn 10",
+    "sync": "storing a turn of 100 MB",
+}
+ATTEMPTS = 5
+
+
+def test_a_turn_and_an_event_cost_their_own_length(bench: Bench, tmp_path: Path) -> None:
+    """The best of up to five measurements: other work on the machine only adds."""
+    best = dict.fromkeys(BARS, float("inf"))
+    shared = Path("/dev/shm")
+    for _ in range(ATTEMPTS):
+        above = shared if shared.is_dir() else tmp_path
+        with tempfile.TemporaryDirectory(dir=above) as folder:
+            done = subprocess.run(
+                [sys.executable, str(COSTS), folder],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=300,
+            )
+        for name, (ours, floor) in json.loads(done.stdout).items():
+            best[name] = min(best[name], ours / floor)
+        if all(best[name] <= bar for name, bar in BARS.items()):
+            break
+    for name, bar in BARS.items():
+        bench.note(NAMES[name], best[name], bar)
+    assert {name: ratio for name, ratio in best.items() if ratio > BARS[name]} == {}
