@@ -50,7 +50,10 @@ class BlockSink(Protocol):
     uncounted: bool
 
     def add(self, block: Block) -> int:
-        """Append a block; return its handle, `DROPPED` for an unwanted hidden one."""
+        """Append a block; return its handle, `DROPPED` for an unwanted hidden one.
+
+        The caller does not change the block from then on.
+        """
 
     def __len__(self) -> int:
         """Return how many blocks were added, which is the handle of the next one."""

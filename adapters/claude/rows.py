@@ -79,18 +79,11 @@ def read_assistant(parser: TranscriptParser, value: dict[str, Any], context: Row
     message_id = message.get("id")
     if isinstance(message_id, str) and message_id:
         common["messageId"] = message_id
-    last = DROPPED
     pieces = content if type(content) is list else parts(content)
-    several = len(pieces) > 1 and _UUID.fullmatch(context.base)
-    for index, part in enumerate(pieces):
-        if several:
-            # As on stdout, where each part is a line of its own.
-            named = context._replace(base=f"{context.base[:24]}{index:012x}")
-            handle = _part(parser, value, named, 0, part, message, common)
-        else:
-            handle = _part(parser, value, context, index, part, message, common)
-        if handle != DROPPED:
-            last = handle
+    if len(pieces) == 1:
+        last = _part(parser, value, context, 0, pieces[0], message, common)
+    else:
+        last = _several(parser, value, context, pieces, message, common)
     hidden = last == DROPPED
     if hidden:
         if not pieces:
@@ -99,6 +92,29 @@ def read_assistant(parser: TranscriptParser, value: dict[str, Any], context: Row
         last = parser.emitter.first  # a hidden one, if those are wanted: tokens stand somewhere
     parser.tokens.note(context.conversation, value, message, last, visible=not hidden)
     return HIDDEN if hidden else PARSED
+
+
+def _several(
+    parser: TranscriptParser,
+    value: dict[str, Any],
+    context: RowContext,
+    pieces: list[Any],
+    message: dict[str, Any],
+    common: dict[str, Any],
+) -> int:
+    """Add the blocks of content parts; return the last handle, `DROPPED` if all are hidden."""
+    last = DROPPED
+    is_uuid = _UUID.fullmatch(context.base)
+    for index, part in enumerate(pieces):
+        if is_uuid:
+            # As on stdout, where each part is a line of its own.
+            named = context._replace(base=f"{context.base[:24]}{index:012x}")
+            handle = _part(parser, value, named, 0, part, message, common)
+        else:
+            handle = _part(parser, value, context, index, part, message, common)
+        if handle != DROPPED:
+            last = handle
+    return last
 
 
 def _part(
@@ -722,14 +738,15 @@ class TranscriptParser:
         emitter.first, emitter.count = DROPPED, 0
         self.mark = PLAIN
         outcome = reader(self, value, context)
-        if self.mark == PROMPT:
+        mark = self.mark
+        if mark == PROMPT:
             self.tokens.note_prompt()
-        elif self.mark == PLAIN and kind != "user":
-            self.mark = NOTED
+        elif mark == PLAIN and kind != "user":
+            mark = NOTED
         if thread is MAIN:
             if outcome == PARSED and kind == "assistant":
                 self.answers = True
-            tree.add(key, row, self.mark, context.session, emitter.first, emitter.count)
+            tree.add(key, row, mark, context.session, emitter.first, emitter.count)
         else:
             tree.add_aside(key, emitter.first, emitter.count)
         return outcome

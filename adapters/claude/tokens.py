@@ -41,25 +41,9 @@ _WORDS = {
 _TELLS_ALL = [2, 1, 87]
 
 
-class _Record(NamedTuple):
-    """What is kept of a model message: numbers only, since sessions have thousands of them.
-
-    `conversation` is the number of its name, `handle` its last block, `final` and `stated` whether
-    its counts are final, and whether its block has them.
-    """
-
-    conversation: int
-    handle: int
-    lineage: int
-    final: bool
-    stated: bool
-    sent: int
-    got: int
-    read: int
-    wrote: int
-    thought: int
-
-
+# What is kept of a model message, numbers only, since sessions have thousands of them: the number
+# of its conversation, its last block, its lineage, whether its counts are final, whether its block
+# has them, and the counts.
 _RECORD = Struct("=iqq??5q")
 
 
@@ -113,7 +97,7 @@ class FileUsage:
     """
 
     def __init__(self) -> None:
-        # Of the messages by number, each a packed `_Record`; the number of each id, by `stand_in`;
+        # Of the messages by number, each as `_RECORD`; the number of each id, by `stand_in`;
         # and the numbers of the conversations, by name.
         self._records = bytearray()
         self._numbers: dict[int, int] = {}
@@ -211,17 +195,15 @@ class FileUsage:
 
     def _reopen(self, name: str, number: int) -> _Message:
         """Return a message that has another row although others came after it."""
-        record = self._record(number)
-        if record.stated and self._early is not None:
-            self._early.retract(record.handle, "usage")
-        known = _Message(name, number, record.conversation, record.lineage)
-        known.handle, known.final = record.handle, record.final
-        counts = record[-5:]
-        known.counts = _UNCOUNTED if counts == _UNCOUNTED else counts
+        kept = _RECORD.unpack_from(self._records, number * _RECORD.size)
+        conversation, handle, lineage, final, stated, *counts = kept
+        if stated and self._early is not None:
+            self._early.retract(handle, "usage")
+        known = _Message(name, number, conversation, lineage)
+        known.handle, known.final = handle, final
+        if counts[0] != _UNKNOWN:
+            known.counts = kept[-5:]
         return known
-
-    def _record(self, number: int) -> _Record:
-        return _Record._make(_RECORD.unpack_from(self._records, number * _RECORD.size))
 
     def note_prompt(self) -> None:
         """Note a prompt."""
@@ -283,26 +265,26 @@ class FileUsage:
         names = list(self._conversations)
         # From this message on, only the rows say what was used.
         uncovered = self._messages if self._own is None else self._counted
-        for number, record in enumerate(map(_Record._make, _RECORD.iter_unpack(self._records))):
-            conversation = names[record.conversation]
+        for number, record in enumerate(_RECORD.iter_unpack(self._records)):
+            place, handle, lineage, final, stated, *counts = record
+            conversation = names[place]
             if self._results is not None and conversation == main:
-                if record.stated and self._early is not None:
-                    self._early.retract(record.handle, "usage")
+                if stated and self._early is not None:
+                    self._early.retract(handle, "usage")
                 continue
             total = sums.get(conversation)
             if total is None:
                 total = sums[conversation] = _Sum()
-            counts = record[-5:]
-            if counts == _UNCOUNTED:
+            if counts[0] == _UNKNOWN:
                 total.final = later.final = False  # tokens were used, but not counted
                 continue
-            if not record.stated:
-                sink.amend(record.handle, usage=_usage(counts, final=record.final))
-            total.add(*counts, final=record.final)
+            if not stated:
+                sink.amend(handle, usage=_usage(record[-5:], final=final))
+            total.add(*counts, final=final)
             if number >= uncovered:
-                later.add(*counts, final=record.final)
-            if sink.messages is not None and record.lineage:
-                sink.messages.add(record.lineage, _usage(counts, final=record.final))
+                later.add(*counts, final=final)
+            if sink.messages is not None and lineage:
+                sink.messages.add(lineage, _usage(record[-5:], final=final))
         if self._results is not None:
             sink.use(main, self._results)
         for conversation, total in sums.items():
