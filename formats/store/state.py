@@ -95,12 +95,13 @@ class Inbox(list[dict[str, Any]]):
     def __init__(self, messages: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(messages)
         # How many have an id: a foreign writer may have used one twice.
-        self._ids = Counter(message["messageId"] for message in self)
+        self._ids = dict(Counter(message["messageId"] for message in self))
 
     def append(self, message: dict[str, Any]) -> None:
         """Add a message as the last one."""
         super().append(message)
-        self._ids[message["messageId"]] += 1
+        message_id = message["messageId"]
+        self._ids[message_id] = self._ids.get(message_id, 0) + 1
 
     def has(self, message_id: str) -> bool:
         """Return whether a message with this id waits."""
