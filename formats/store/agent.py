@@ -575,7 +575,10 @@ class _Behind:
 
     def __call__(self) -> None:
         """Write them. The events stand anyway: one that cannot be written stays behind."""
-        with suppress(AgentsdirError), write_agent(self._paths, known=self.state) as writer:
+        with (
+            suppress(AgentsdirError, OSError),
+            write_agent(self._paths, known=self.state) as writer,
+        ):
             writer.write_documents(self.names, self._since)
 
 

@@ -205,7 +205,7 @@ def test_a_hostile_value_in_a_log_reaches_nothing(mould: Mould, tmp_path: Path, 
         inside = {path.name for path in arena.folder(mould.victim).iterdir()}
         assert inside <= {
             "descriptor.json", "session.json", "state.json", "history.jsonl", "events.jsonl",
-            "transcripts", ".lock", ".turn",
+            "transcripts", "stamps.json", ".lock", ".turn",
         }  # fmt: skip
         (removed,) = arena.run_all([["rm", "--yes", mould.victim]])
         assert (removed.tidy().code, escapes(removed, arena)) == (0, [])
