@@ -1,8 +1,10 @@
-"""Writes a large synthetic Claude Code transcript: `claude_rows.py FILE MEGABYTES [SEED]`.
+"""Writes a large synthetic Claude Code transcript: `claude_rows.py FILE MEGABYTES [SEED [FILES]]`.
 
-The same arguments give the same bytes. What matters for a parser is like in real files: which
-kinds of row there are, answers split over several rows that share a message id and its usage,
-and tool results of 1 to 50 KB, log-normal, that stand twice in their row.
+With a number of files, FILE is a folder, and they have so many megabytes together: sessions of
+twenty projects, log-normal in size. The same arguments give the same bytes. What matters for a
+parser is like in real files: which kinds of row there are, answers split over several rows that
+share a message id and its usage, and tool results of 1 to 50 KB, log-normal, that stand twice in
+their row.
 """
 
 from __future__ import annotations
@@ -35,11 +37,16 @@ class Rows:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self.begin()
+        # Texts are slices of one pool, so that 100 MB are there in a second.
+        self._pool = "".join(self._line() for _ in range(POOL // 60))
+
+    def begin(self) -> str:
+        """Begin another session; return its id."""
         self._session = self._uuid()
         self._last: str | None = None
         self._time = datetime(2026, 3, 1, 8, tzinfo=UTC)
-        # Texts are slices of one pool, so that 100 MB are there in a second.
-        self._pool = "".join(self._line() for _ in range(POOL // 60))
+        return self._session
 
     def _line(self) -> str:
         words = self._random.choices(WORDS, k=self._random.randint(4, 14))
@@ -153,9 +160,24 @@ class Rows:
 
 
 def main() -> None:
-    """Write rows until the file is large enough."""
+    """Write rows until the file, or each of several ones, is large enough."""
     path, size = Path(sys.argv[1]), int(float(sys.argv[2]) * 1e6)
-    rows, written = Rows(int(sys.argv[3]) if len(sys.argv) > 3 else 7), 0
+    rows = Rows(int(sys.argv[3]) if len(sys.argv) > 3 else 7)
+    if len(sys.argv) <= 4:
+        write(path, size, rows)
+        return
+    files = int(sys.argv[4])
+    chosen = random.Random(files)
+    sizes = [chosen.lognormvariate(0, 0.8) for _ in range(files)]
+    for number, share in enumerate(sizes):
+        folder = path / f"-w-{number % 20}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / f"{rows.begin()}.jsonl", int(size * share / sum(sizes)), rows)
+
+
+def write(path: Path, size: int, rows: Rows) -> None:
+    """Write whole turns of a session until the file has `size` bytes."""
+    written = 0
     with path.open("wb") as file:
         while written < size:
             for row in rows.turn():
