@@ -138,23 +138,28 @@ class FirstRows:
 
 def _first_rows(read: Callable[[int], bytes]) -> Iterator[dict[str, Any]]:
     salvaged: list[bytes] = []
-    done, found = 0, False
+    begin = lines = 0
+    found = False
     rest: list[dict[str, Any]] = []
     for head in heads(read):
-        lines = head.removeprefix(_BOM).split(b"\n", _MAX_ROWS)
-        last = lines.pop()
-        for line in lines[done:]:
-            for row in _rows_on(line, salvaged):
+        begin = begin or _after_mark(head)
+        # Line by line, since the first one or two often are all that is wanted.
+        while lines < _MAX_ROWS and (end := head.find(b"\n", begin)) >= 0:
+            for row in _rows_on(head[begin:end], salvaged):
                 found = found or _is_of_conversation(row)
                 yield row
-        done = len(lines)
-        if done == _MAX_ROWS:
+            begin, lines = end + 1, lines + 1
+        if lines == _MAX_ROWS:
             return
         # Of the last line, a longer head may have more.
-        rest = list(_rows_on(last, salvaged[:]))
+        rest = list(_rows_on(head[begin:], salvaged[:]))
         if found or any(map(_is_of_conversation, rest)):
             break
     yield from rest
+
+
+def _after_mark(head: bytes) -> int:
+    return len(_BOM) if head.startswith(_BOM) else 0
 
 
 def _is_of_conversation(row: dict[str, Any]) -> bool:
@@ -164,8 +169,13 @@ def _is_of_conversation(row: dict[str, Any]) -> bool:
 def head_rows(head: bytes) -> Iterator[dict[str, Any]]:
     """Yield the first rows of a file's head, those on damaged lines included."""
     salvaged: list[bytes] = []
-    for line in head.removeprefix(_BOM).split(b"\n", _MAX_ROWS)[:_MAX_ROWS]:
-        yield from _rows_on(line, salvaged)
+    begin = _after_mark(head)
+    for _ in range(_MAX_ROWS):
+        end = head.find(b"\n", begin)
+        yield from _rows_on(head[begin : end if end >= 0 else len(head)], salvaged)
+        if end < 0:
+            return
+        begin = end + 1
 
 
 def _rows_on(line: bytes, salvaged: list[bytes]) -> Iterator[dict[str, Any]]:
