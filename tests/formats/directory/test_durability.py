@@ -10,6 +10,7 @@ import pytest
 
 from agentsdir.formats.errors import Invalid, Uncertain, UnsafePath
 from agentsdir.formats.store.agent import read_agent, write_agent
+from agentsdir.formats.store.derived import derived_document
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.settings import Settings, read_settings
@@ -68,6 +69,47 @@ def test_a_batch_is_durable_with_one_fsync_at_its_end(
     assert synced.count("events.jsonl") == 1
     assert read_agent(paths, whole=True).state == read_agent(paths).state
     assert paths.state.read_bytes() != before
+
+
+@pytest.mark.parametrize("durability", [Durability.ALWAYS, Durability.NEVER])
+def test_state_json_is_written_when_the_session_changes_and_when_the_command_ends(
+    agents: Any, durability: str
+) -> None:
+    """Not after each event: readers fold what came after it, and miss nothing."""
+    paths = agents.publish()
+    disk = Disk(durability)
+    before = paths.state.read_bytes()
+
+    def append(event: str, data: dict[str, Any]) -> bytes:
+        with write_agent(paths, disk=disk) as writer:
+            writer.append(event, data, agents.now())
+        assert read_agent(paths, whole=True).state == read_agent(paths).state
+        return paths.state.read_bytes()
+
+    with disk.synced_at_end():
+        assert append("agent.tagged", {"tags": ["a"]}) == before
+        changed = append("session.state", {"from": "created", "to": "active", "reason": "send"})
+        assert changed != before
+        assert append("agent.tagged", {"tags": ["b"]}) == changed
+        with disk.synced_at_end():
+            assert append("agent.tagged", {"tags": ["c"]}) == changed
+        inner = paths.state.read_bytes()
+        assert inner != changed
+        assert append("agent.tagged", {"tags": ["d"]}) == inner
+    assert derived_document(read_agent(paths, whole=True).state, "state.json") == (
+        paths.state.read_bytes()
+    )
+
+
+def test_an_agent_that_goes_before_the_command_ends_is_no_error(agents: Any) -> None:
+    """Its state.json cannot be written any more, and its folder is not made again."""
+    paths = agents.publish()
+    disk = Disk()
+    with disk.synced_at_end():
+        with write_agent(paths, disk=disk) as writer:
+            writer.append("agent.tagged", {"tags": ["a"]}, agents.now())
+        paths.folder.rename(paths.folder.with_name(".tmp-removed"))
+    assert not paths.folder.exists()
 
 
 def test_a_batch_that_fails_is_made_durable_too(agents: Any, synced: list[str]) -> None:
