@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from agentsdir.formats import ids, times
 from agentsdir.formats.errors import (
     AgentsdirError,
+    Busy,
     Invalid,
     NoSuchAgent,
     NotRecorded,
@@ -161,6 +162,13 @@ def hold_create_lock(layout: Layout) -> Iterator[IndexWriter]:
                 index.rebuild(map(_identity, each_agent(layout)))
             else:
                 index.append(map(_identity, _each_of(layout, index.added)))
+
+
+def make_index(layout: Layout) -> None:
+    """Make the index where it does not count; nothing where it cannot be made."""
+    if read_index(layout) is None and layout.agents.is_dir():
+        with suppress(Busy, NotRecorded, UnsafePath), hold_create_lock(layout):
+            pass
 
 
 def _identity(listed: ListedAgent) -> Identity:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine import workers
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
-from agentsdir.engine.lookup import hold_create_lock
+from agentsdir.engine.lookup import hold_create_lock, make_index
 from agentsdir.engine.notices import Step, apply_steps, loss_steps
 from agentsdir.engine.outbox import UntriedTexts, deliver_waiting
 from agentsdir.engine.recovery import (
@@ -429,10 +429,13 @@ def _suspension(reading: Reading) -> list[Step]:
 def sweep_root(services: Services, *, dry_run: bool = False) -> list[Path]:
     """Remove the temporary files of processes that died; return their paths.
 
-    Raises `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
+    The index is made anew where it does not count, as in a root that was copied. Raises
+    `NotRecorded` when the disk refuses, `Busy` when another process makes an agent for long.
     """
     layout = services.layout
     if dry_run or not _root_leftovers(layout):
+        if not dry_run:
+            make_index(layout)
         return _root_leftovers(layout)
     with hold_create_lock(layout):
         found = _root_leftovers(layout)

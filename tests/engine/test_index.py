@@ -19,6 +19,7 @@ from agentsdir.engine import lookup
 from agentsdir.engine.close import archive_agent, close, remove_agent, unarchive_agent
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.lookup import descendants, find_agent
+from agentsdir.engine.restore import sweep_root
 from agentsdir.engine.services import Services
 from agentsdir.engine.settings import rename
 from agentsdir.engine.spawn import SpawnRequest, create_child
@@ -324,6 +325,18 @@ def test_an_index_of_another_root_does_not_count(stage: Any, tmp_path: Path) -> 
     assert read_index(Layout(stage.root)) is not None
     shutil.copytree(stage.root, tmp_path / "copy", symlinks=True)
     assert read_index(Layout(tmp_path / "copy")) is None
+
+
+def test_a_copied_root_has_an_index_again_after_a_restoration(stage: Any, tmp_path: Path) -> None:
+    """Of all agents; a dry run makes none."""
+    stage.new(name="fox")
+    stage.root = Path(shutil.copytree(stage.root, tmp_path / "copy"))
+    layout = Layout(stage.root)
+    assert sweep_root(stage.services, dry_run=True) == []
+    assert read_index(layout) is None
+    assert sweep_root(stage.services) == []
+    assert read_index(layout) is not None
+    assert answers(layout) == searched(layout)
 
 
 def test_a_rename_that_dies_leaves_no_name_behind(
