@@ -486,7 +486,8 @@ class AgentWriter:
     def _is_due(self, since: int) -> bool:
         """Tell whether state.json is to be written; a large one is not at each opportunity.
 
-        Many waiting messages make it large: it is written once in as many bytes of log as it has.
+        Many waiting messages make it large: it is written once in a quarter as many bytes of log
+        as it has. So readers fold few records after it, and each record costs a bounded writing.
         """
         try:
             size = self.paths.state.lstat().st_size
@@ -494,7 +495,7 @@ class AgentWriter:
             return True
         if size <= _SMALL:
             return True
-        step = 1 << size.bit_length()
+        step = 1 << (size.bit_length() - 2)
         return since // step != self.state.position.size // step
 
     def replace(self, name: str, disk: Disk | None) -> None:

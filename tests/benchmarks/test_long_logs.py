@@ -30,9 +30,10 @@ BARS = {
     "replay": 6.5,
     "replay --events": 6.0,
     "export --bundle": 6.5,
-    "import": 13.0,
+    "import": 14.0,
     "inspect --runtime": 5.0,
     "fork and rm": 8.0,
+    "suspend": 7.0,
 }
 # The spools of texts, of history and of blocks stay in memory up to 4, 4 and 16 MiB.
 MORE_MIB = {
@@ -42,6 +43,7 @@ MORE_MIB = {
     "import": 6,
     "inspect --runtime": 26,
     "fork and rm": 20,
+    "suspend": 6,
 }
 
 
@@ -119,6 +121,10 @@ def _commands(root: Path, agent: str) -> dict[str, list[str]]:
         "inspect --runtime": [*on_root, "inspect", "--runtime", agent],
         "fork and rm": _shell(
             f'{AGENTSDIR} --root {root} rm --yes "$({AGENTSDIR} --root {root} fork {agent})"'
+        ),
+        "suspend": _shell(
+            f"{AGENTSDIR} --root {root} resume {agent} && "
+            f"exec {AGENTSDIR} --root {root} suspend {agent}"
         ),
     }
 
