@@ -51,7 +51,9 @@ class Result(NamedTuple, Generic[Item]):
 
 def available_processors() -> int:
     """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def deal(
@@ -339,7 +341,10 @@ class _Pool(Generic[Item]):
         """Start a process, unless the system refuses."""
         import socket
 
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return
         with undisturbed():
             try:
                 pid = os.fork()

@@ -125,3 +125,44 @@ def test_what_stands_nested_in_a_row_of_bookkeeping_says_nothing_of_the_session(
             assert listed is not None
             entries.append(listed._replace(size=0))
     assert entries[1:] == entries[:1] * 2
+
+
+def read_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return the places of a file that a list reads, as (offset, bytes asked for)."""
+    asked: list[tuple[int, int]] = []
+    pread = os.pread
+
+    def noted(descriptor: int, length: int, offset: int) -> bytes:
+        asked.append((offset, length))
+        return pread(descriptor, length, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", noted)
+        assert read_list_entry(path) is not None
+    return asked
+
+
+SAID = row("user", "u1", None, message={"role": "user", "content": "words"})
+COMMAND = "<command-name>/compact</command-name>\n<command-message>compact</command-message>"
+LONG = row("user", "u2", "u1", message={"role": "user", "content": "x" * 70_000})
+
+
+@pytest.mark.parametrize(
+    ("first", "longer"),
+    [
+        (SAID, False),
+        ({**SAID, "cwd": ""}, True),
+        ({**SAID, "timestamp": "now"}, True),
+        ({**SAID, "message": {"role": "user", "content": COMMAND}}, True),
+    ],
+    ids=["all is there", "no place", "no time", "a command"],
+)
+def test_more_than_the_ends_is_read_for_what_they_lack(
+    first: dict[str, Any], longer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt, a place and a time in the first 64 KiB are those of the session."""
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(lines({"cwd": "/w", **first}, *[LONG] * 9))
+    asked = read_of(path, monkeypatch)
+    assert asked[0] == (0, 65536)
+    assert ((0, 131072) in asked) is longer
