@@ -13,7 +13,10 @@ from typing import Any
 import orjson
 import pytest
 from commands import printed
+from hypothesis import given
+from hypothesis import strategies as st
 
+from agentsdir.cli.output import document_pieces
 from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.parse import find_sessions, parse_all, walk
@@ -21,6 +24,7 @@ from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
 from agentsdir.formats.errors import NotATranscript
+from agentsdir.formats.jsontext import LongList, LongText
 from agentsdir.formats.source import Source
 
 
@@ -196,3 +200,31 @@ def test_a_raw_transcript_is_kept_byte_for_byte_whatever_it_holds(
     assert (entry["size"], entry["sha256"]) == (len(kept), hashlib.sha256(kept).hexdigest())
     saved = printed(saved_session(paths, stage.state(paths)))
     assert base64.b64decode(saved["rawTranscriptBase64"]) == kept
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+LONG = st.lists(st.text()).map(lambda texts: (LongText(lambda: texts), "".join(texts))) | st.lists(
+    PLAIN
+).map(lambda items: (LongList(lambda: [orjson.dumps(one) + b"\n" for one in items]), items))
+DOCUMENTS = st.recursive(
+    LONG | PLAIN.map(lambda value: (value, value)),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda pairs: tuple(map(list, zip(*pairs, strict=True))))
+        | st.dictionaries(st.text(), inner, max_size=3).map(
+            lambda pairs: tuple({key: pair[at] for key, pair in pairs.items()} for at in (0, 1))
+        )
+    ).filter(lambda pair: len(pair) == 2),
+    max_leaves=8,
+)
+
+
+@given(DOCUMENTS)
+def test_a_document_in_pieces_is_the_whole_document(pair: tuple[Any, Any]) -> None:
+    """Its bytes are those of one that is held, wherever its long texts and lists stand."""
+    in_pieces, whole = pair
+
+    assert b"".join(document_pieces(in_pieces)) == orjson.dumps(whole, option=orjson.OPT_INDENT_2)
