@@ -105,9 +105,9 @@ _LATE = frozenset(name for names in _NESTED.values() for name in names)
 _UNTIL_KNOWN = {kind: row.until_known for kind, row in BLOCKS.items()}
 # What comes late for each call and each message, soon after its block. Any encoder takes it.
 _SOON = frozenset({"status", "usage"})
-# How many blocks, and about how many bytes of them, are held back.
+# How many blocks are held back, and how long a row may be of which they are.
 HELD = 16
-HELD_BYTES = 1024 * 1024
+HELD_ROW = 128 * 1024
 _DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
 
 
@@ -212,7 +212,6 @@ class ParseSink:
         # these, by handle.
         self._spooled = 0
         self._held: list[Block] = []
-        self._held_bytes = 0
         self._soon: dict[int, dict[str, Any]] = {}
         self._late: dict[int, bytes] = {}
         self._superseded: dict[int, str] = {}
@@ -239,9 +238,7 @@ class ParseSink:
         held = self._held
         held.append(block)
         source = block.get("source")
-        if source is not None:
-            self._held_bytes += source["length"] or 0
-        if self._held_bytes > HELD_BYTES:
+        if source is not None and (source["length"] or 0) > HELD_ROW:
             self._write(len(held))
         elif len(held) >= HELD:
             self._write(len(held) - HELD // 2)
@@ -265,7 +262,6 @@ class ParseSink:
         self._spool.add(*lines)
         self._spooled += len(lines)
         del held[:count]
-        self._held_bytes = 0  # of those that are left, which is little
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a block that were unknown when it was added, each at most once."""

@@ -149,7 +149,7 @@ def test_only_errors_and_warnings_are_damage() -> None:
 
 
 def test_more_than_the_memory_limit_spills_to_a_file_and_reads_the_same() -> None:
-    """Eighteen blocks of a mebibyte are more than the sixteen that stay in memory."""
+    """Eighteen blocks of a mebibyte are more than stay in memory."""
     sink = ParseSink()
     for number in range(18):
         sink.add(block(str(number), "x" * 2**20))
@@ -186,13 +186,13 @@ def test_a_spool_gives_back_any_run_of_lines(
 
 
 @pytest.mark.parametrize("held", [1, 2, 3, 100])
-@pytest.mark.parametrize("limit", [0, 25, 10**6])
+@pytest.mark.parametrize("limit", [9, 10])
 def test_what_comes_late_is_the_same_for_blocks_held_back_and_for_written_ones(
     held: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fields stand in the order in which they were stated, and may be taken back."""
     monkeypatch.setattr(sink_module, "HELD", held)
-    monkeypatch.setattr(sink_module, "HELD_BYTES", limit)
+    monkeypatch.setattr(sink_module, "HELD_ROW", limit)
     source = {"file": "f", "line": 1, "offset": 0, "length": 10}
     sink = ParseSink()
     first, second = sink.add(block("1", source=source)), sink.add(block("2"))
