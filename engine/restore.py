@@ -7,7 +7,8 @@ prints it. An agent that cannot be restored does not stop the others.
 from __future__ import annotations
 
 import json
-from contextlib import closing
+import os
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,7 @@ from agentsdir.engine.recovery import (
 from agentsdir.engine.turn_lock import has_leftovers, hold_turn
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid, ProviderError
 from agentsdir.formats.findings import Finding
-from agentsdir.formats.store import files, locks
+from agentsdir.formats.store import derived, files, locks, stamps
 from agentsdir.formats.store.agent import (
     HistoryComparison,
     read_agent,
@@ -36,14 +37,15 @@ from agentsdir.formats.store.agent import (
     write_agent,
     wrong_files,
 )
-from agentsdir.formats.store.layout import TEMPORARY, read_json
+from agentsdir.formats.store.events import BROKEN
+from agentsdir.formats.store.layout import MAX_DOCUMENT, TEMPORARY, read_bytes, read_json
 from agentsdir.formats.store.log import tail_is_record
 from agentsdir.formats.store.slots import Slots
 from agentsdir.formats.store.state import SessionState
 from agentsdir.formats.store.transcripts import unfinished_rewrites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from agentsdir.engine.services import Services
@@ -142,7 +144,12 @@ class _Plan(NamedTuple):
 
 
 def restore_all(
-    services: Services, agents: list[AgentPaths], *, dry_run: bool = False, jobs: int = 1
+    services: Services,
+    agents: list[AgentPaths],
+    *,
+    dry_run: bool = False,
+    full: bool = True,
+    jobs: int = 1,
 ) -> Iterator[Restored]:
     """Restore each agent and yield what was done.
 
@@ -150,9 +157,29 @@ def restore_all(
         services: of the root.
         agents: in the order in which they are restored.
         dry_run: only yield what would be done.
+        full: also read agents that a command left in order (SPEC.md, "Stamps").
         jobs: how many processes read (`workers.deal`). This process alone writes.
     """
     senders = agents_with_unsent(services.layout, {paths.id for paths in agents})
+    unread: dict[str, Restored] = {}
+    if not full:
+        candidates = [paths for paths in agents if paths.id not in senders]
+        unread = {paths.id: one for paths in candidates if (one := _left_in_order(paths))}
+    rest = [paths for paths in agents if paths.id not in unread]
+    restored = _restore_each(services, rest, senders, dry_run=dry_run, jobs=jobs)
+    with closing(restored):
+        for paths in agents:
+            yield unread[paths.id] if paths.id in unread else next(restored)
+
+
+def _restore_each(
+    services: Services,
+    agents: list[AgentPaths],
+    senders: dict[str, list[AgentPaths]],
+    *,
+    dry_run: bool,
+    jobs: int,
+) -> Generator[Restored, None, None]:
     if jobs == 1 or len(agents) < _MANY:
         for paths in agents:
             yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
@@ -167,8 +194,75 @@ def restore_all(
                 has_acted = True
                 own = senders.get(paths.id, [])
                 yield restore_agent(services, paths, dry_run=dry_run, senders=own)
-            else:
-                yield seen.restored
+                continue
+            if not (dry_run or seen.restored.findings):
+                _leave_stamp(services, paths, seen.stamp)
+            yield seen.restored
+
+
+# An agent that a command left in order is not read (SPEC.md, "Stamps").
+
+
+def _left_in_order(paths: AgentPaths) -> Restored | None:
+    """Return what is said of an agent that was left in order and has nothing open.
+
+    None for any other, and for one whose state depends on other agents: these are read.
+    """
+    try:
+        if not stamps.is_untouched(paths):
+            return None
+        data = read_bytes(f"{paths.folder}/state.json", MAX_DOCUMENT)
+        document = derived.document_from_bytes(data)
+        if _has_something_open(document) or not _is_tidy(paths):
+            return None
+    except (FileNotFoundError, Invalid, OSError, *BROKEN):
+        return None
+    return Restored(paths.id, document["state"], (), (), None)
+
+
+def _has_something_open(document: dict[str, Any]) -> bool:
+    """Return whether what state.json says needs a look at the log, or at other agents."""
+    state = document["state"]
+    return bool(
+        state == SessionState.ACTIVE
+        or (state == SessionState.TERMINATED and document["pending"])
+        or document["openTurn"]
+        or document["children"]
+        or document["undelivered"]
+        or document["ephemeral"]
+        or document.get("unsent")
+        or "parentAgentId" in document["descriptor"]
+    )
+
+
+def _is_tidy(paths: AgentPaths) -> bool:
+    """Return whether no dead writer left anything in the folder, and no process holds `.turn`."""
+    folders = [str(paths.folder)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith(TEMPORARY):
+                    return False
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name == paths.turn.name and (
+                    entry.stat(follow_symlinks=False).st_size or locks.is_held(paths.turn)
+                ):
+                    return False
+    return True
+
+
+def _leave_stamp(services: Services, paths: AgentPaths, stamp: tuple[int, ...]) -> None:
+    """Have the next `restore` pass over an agent that was read whole and is in order.
+
+    Nothing is done where the log is another by now, or where a process is at work.
+    """
+    with suppress(AgentsdirError):
+        if stamps.is_untouched(paths) or locks.is_held(paths.lock):
+            return
+        with write_agent(paths, disk=services.disk) as writer:
+            if _stamp(paths) == stamp:
+                writer.leave_stamp()
 
 
 # Agents are read by many processes, and written by this one: locks, hooks, and what a command makes
@@ -263,6 +357,8 @@ def restore_agent(
         state = reading.state.session.state.value
         may_be_over = bool(plan.removes or reading.state.unsent)
         if dry_run or not plan.needs_work:
+            if not (dry_run or plan.findings):
+                _leave_stamp(services, paths, plan.survey.stamp)
             return Restored(paths.id, state, plan.actions, plan.findings, None)
         with (
             hold_turn(paths),

@@ -34,6 +34,10 @@ def run(
         bool,
         typer.Option("--dry-run", "-n", help="Print what would be done, and change nothing"),
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Read all logs, also those of agents that were left in order"),
+    ] = False,
     jobs: options.Jobs = 0,
     as_json: options.JsonLines = False,
 ) -> int:
@@ -56,12 +60,14 @@ def run(
     if agents:
         chosen = [find_agent(layout, reference) for reference in agents]
     else:
-        chosen = [layout.agent(agent_id) for agent_id in layout.agent_ids()]
+        chosen = layout.every_agent()
         for path in sweep_root(services, dry_run=dry_run):
             note(env, f"{'would have ' if dry_run else ''}removed {path}, left by a dead process")
     lossy = refused = False
     jobs = jobs or available_processors()
-    for restored in restore_all(services, chosen, dry_run=dry_run, jobs=jobs):
+    # An agent that is named is read.
+    full = full or bool(agents)
+    for restored in restore_all(services, chosen, dry_run=dry_run, full=full, jobs=jobs):
         lossy = lossy or restored.lossy
         refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
         if as_json:

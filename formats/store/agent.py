@@ -383,6 +383,7 @@ class AgentWriter:
         self._behind: dict[str, None] = {}
         self._began_at = self.state.position.size
         self._log: OpenLog | None = None
+        self._was_in_order = False
         self._history: int | None = None
 
     def append(self, event: str, data: dict[str, Any], ts: str) -> Record:
@@ -396,6 +397,9 @@ class AgentWriter:
             check_event(self.state, event, data)
         state = self.state
         if self._log is None:
+            # What other processes append meanwhile is folded, or their own command keeps it.
+            began = self._disk.afterwards(self.paths.folder)
+            self._was_in_order = began is not None or stamps.is_untouched(self.paths)
             self._log = OpenLog(self.paths.log, self._disk)
         record, position = self._log.append(state.position, event, data, ts, state.session.id)
         history_before = state.history_size
@@ -454,30 +458,36 @@ class AgentWriter:
 
     def leave(self) -> None:
         """Write the documents that are behind the log, now or when the command ends."""
-        if not self._behind:
+        if self._log is None:  # nothing was appended
             return
         if not self._disk.is_in_command:
             with suppress(NotRecorded):
-                self.write_documents(self._behind, self._began_at)
+                self.write_documents(self._behind, self._began_at, in_order=self._was_in_order)
             return
         kept = self._disk.afterwards(self.paths.folder)
         if not isinstance(kept, _Behind):
-            kept = _Behind(self.paths, self.state, self._began_at)
+            kept = _Behind(self.paths, self.state, self._began_at, in_order=self._was_in_order)
             self._disk.call_afterwards(self.paths.folder, kept)
         kept.state = self.state
         kept.names.update(self._behind)
 
-    def write_documents(self, names: Iterable[str], since: int) -> None:
+    def write_documents(self, names: Iterable[str], since: int, *, in_order: bool) -> None:
         """Write derived documents, the state last. Raises as `replace_file` does.
 
         Args:
+            names: of the documents that are behind the log.
             since: the size in bytes that the log had when the first of them fell behind.
+            in_order: whether the agent was left in order before that. Damage in a part of the log
+                that this command has not read must not become hidden.
         """
+        is_level = True
         for name in sorted(names, key=lambda name: name == "state.json"):
-            if name != "state.json" or self._is_due(since):
+            if name == "state.json" and not self._is_due(since):
+                is_level = False
+            else:
                 self.replace(name, None)
-                if name == "state.json":
-                    self.leave_stamp()
+        if in_order and is_level:
+            self.leave_stamp()
 
     def leave_stamp(self) -> None:
         """Keep how the files look: each is what the log says (`stamps.is_untouched`)."""
@@ -566,11 +576,13 @@ class _Behind:
     Args:
         state: of the last writer, and so what is known of the log.
         since: the size in bytes that the log had when the first of them fell behind.
+        in_order: whether the agent was left in order before that.
     """
 
-    def __init__(self, paths: AgentPaths, state: AgentState, since: int) -> None:
+    def __init__(self, paths: AgentPaths, state: AgentState, since: int, *, in_order: bool) -> None:
         self._paths = paths
         self._since = since
+        self._in_order = in_order
         self.state = state
         self.names: dict[str, None] = {}
 
@@ -580,7 +592,7 @@ class _Behind:
             suppress(AgentsdirError, OSError),
             write_agent(self._paths, known=self.state) as writer,
         ):
-            writer.write_documents(self.names, self._since)
+            writer.write_documents(self.names, self._since, in_order=self._in_order)
 
 
 def place_of(paths: AgentPaths, name: str) -> Path:

@@ -207,6 +207,10 @@ class Layout:
             return
         yield from sorted(found)
 
+    def every_agent(self) -> list[AgentPaths]:
+        """Return the paths of each agent, sorted by id; links and leftovers are not agents."""
+        return [AgentPaths(self.agents / agent_id, agent_id) for agent_id in self.agent_ids()]
+
     def check_version(self, *, writing: bool) -> bool:
         """Check `agentsdir.json`; return whether there is one.
 
