@@ -459,20 +459,22 @@ def _plan(
 
 def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[str]) -> str:
     """Carry out a plan, add each action to `done`, and return the state afterwards."""
-    # A log that has lost records is read again: no other reading lets a writer go on.
-    known = None if plan.losses else plan.survey.reading.state
-    with write_agent(paths, disk=services.disk, whole=known is None, known=known) as writer:
-        for step in plan.losses:
-            writer.append(step.event, step.data or {}, services.now())
-            done.append(step.summary)
-        done += [f"put {name} in place" for name in writer.finish_rewrites()]
-        for name in plan.files:
-            writer.rebuild(name)
-            done.append(f"rebuilt {name}")
-        for path in plan.leftovers:
-            writer.remove(path)
-            done.append(f"removed {path.name}")
-        state = writer.state
+    state = plan.survey.reading.state
+    if plan.losses or plan.rewrites or plan.files or plan.leftovers:
+        # A log that has lost records is read again: no other reading lets a writer go on.
+        known = None if plan.losses else state
+        with write_agent(paths, disk=services.disk, whole=known is None, known=known) as writer:
+            for step in plan.losses:
+                writer.append(step.event, step.data or {}, services.now())
+                done.append(step.summary)
+            done += [f"put {name} in place" for name in writer.finish_rewrites()]
+            for name in plan.files:
+                writer.rebuild(name)
+                done.append(f"rebuilt {name}")
+            for path in plan.leftovers:
+                writer.remove(path)
+                done.append(f"removed {path.name}")
+            state = writer.state
     state = apply_steps(services, paths, state, plan.steps, done)
     if plan.streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:

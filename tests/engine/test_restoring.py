@@ -533,11 +533,15 @@ def _rechain(paths: AgentPaths) -> None:
             writer.rebuild(name)
 
 
-def _times(root: Path) -> dict[Path, tuple[int, int]]:
-    found = {}
+def _times(root: Path) -> dict[Path, Any]:
+    """Return how each file looks, and what is in each folder; but for stamps, which say that."""
+    found: dict[Path, Any] = {}
     for path in root.rglob("*"):
-        status = path.lstat()
-        found[path] = (status.st_mtime_ns, status.st_size)
+        if path.is_dir():
+            found[path] = {entry.name for entry in path.iterdir()} - {"stamps.json"}
+        elif path.name != "stamps.json":
+            status = path.lstat()
+            found[path] = (status.st_mtime_ns, status.st_size)
     return found
 
 

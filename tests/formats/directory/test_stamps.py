@@ -338,6 +338,9 @@ def test_stamps_that_do_not_fit_cost_time_and_nothing_else(
         stream.write(LINE)
     assert sync(agents, paths, Source("t", path=client)).size == client.stat().st_size
     assert read_stamps(paths).transcripts[NAME].stored.size == client.stat().st_size
+    # That the agent is in order says again who has read all of its log.
+    with write_agent(paths, whole=True) as writer:
+        writer.leave_stamp()
     assert stamps.is_untouched(paths)
 
 
@@ -372,7 +375,8 @@ def test_who_was_left_in_order_is_untouched_until_a_file_is_written_to(agents: A
         status = path.stat()
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # its inode is of now
         assert not stamps.is_untouched(paths), path
-        agents.append(paths, "agent.tagged", {"tags": ["x"]})
+        with write_agent(paths, whole=True) as writer:
+            writer.leave_stamp()
         assert stamps.is_untouched(paths), path
     paths.transcripts.mkdir()
     paths.manifest.write_bytes(b"{}")
@@ -396,6 +400,16 @@ def test_a_writer_that_dies_before_its_end_leaves_no_agent_untouched(agents: Any
             writer.append("agent.tagged", {"tags": ["x"]}, agents.now())
         assert not stamps.is_untouched(paths)
     assert stamps.is_untouched(paths)
+
+
+def test_a_command_says_nothing_of_an_agent_that_was_not_left_in_order(agents: Any) -> None:
+    """It has read the end of the log, and not what was changed before."""
+    paths = agents.publish()
+    paths.history.touch()
+    for disk in (Disk(), None):
+        with Disk().synced_at_end(), write_agent(paths, disk=disk) as writer:
+            writer.append("agent.tagged", {"tags": ["x"]}, agents.now())
+        assert not stamps.is_untouched(paths)
 
 
 def test_no_stamp_is_left_where_a_file_is_not_as_the_log_says(agents: Any) -> None:
