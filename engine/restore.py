@@ -255,10 +255,11 @@ def _is_tidy(paths: AgentPaths) -> bool:
 def _leave_stamp(services: Services, paths: AgentPaths, stamp: tuple[int, ...]) -> None:
     """Have the next `restore` pass over an agent that was read whole and is in order.
 
-    Nothing is done where the log is another by now, or where a process is at work.
+    Nothing is done where the log is another by now, where a process is at work, or where none was
+    yet, as in a fresh copy: to a healthy agent `restore` adds no file but the stamps.
     """
     with suppress(AgentsdirError):
-        if stamps.is_untouched(paths) or locks.is_held(paths.lock):
+        if not paths.lock.exists() or stamps.is_untouched(paths) or locks.is_held(paths.lock):
             return
         with write_agent(paths, disk=services.disk) as writer:
             if _stamp(paths) == stamp:

@@ -160,6 +160,7 @@ def test_a_stamp_that_is_no_good_costs_a_reading_and_nothing_else(
 def test_a_copied_folder_is_read(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stamps speak of other files."""
     paths = stage.new()
+    stage.append(paths, "agent.tagged", {"tags": ["x"]})
     shutil.move(paths.folder, paths.folder.with_name("away"))
     shutil.copytree(paths.folder.with_name("away"), paths.folder)
     assert opened_logs(stage, monkeypatch, paths)[0][0] == paths.id
@@ -169,6 +170,7 @@ def test_a_copied_folder_is_read(stage: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_dry_run_leaves_no_stamp(stage: Any) -> None:
     """It writes nothing."""
     paths = stage.new()
+    stage.append(paths, "agent.tagged", {"tags": ["x"]})
     paths.stamps.unlink()
     list(restore_all(stage.services, [paths], dry_run=True))
     assert not paths.stamps.exists()
