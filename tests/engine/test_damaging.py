@@ -86,6 +86,14 @@ def edit_derived(_: Any, paths: AgentPaths) -> None:
     paths.session.unlink()
 
 
+def swap_stamps(stage: Any, paths: AgentPaths) -> None:
+    """Put the stamps of another agent in place, and go on."""
+    other = stage.new()
+    stage.send(other, "hello")
+    shutil.copy(other.stamps, paths.stamps)
+    assert stage.send(paths, "again").outcome == "completed"
+
+
 def edit_transcript(stage: Any, paths: AgentPaths) -> None:
     """Change what the provider wrote; the next turn is not run."""
     (path,) = paths.transcripts.glob("*.jsonl")
@@ -151,6 +159,7 @@ DAMAGE: dict[str, tuple[Way, Seen]] = {
         edit_derived,
         {"descriptor-differs", "missing", "derived-differs"},
     ),
+    "delete or edit `stamps.json`, or copy it from elsewhere": (swap_stamps, set()),
     "edit or delete a file below `transcripts/`": (edit_transcript, {"transcript-differs"}),
     "delete `.lock` or `.turn` while a command runs": (delete_lock, set()),
     "rename an agent's folder": (rename, {"id-differs"}),
