@@ -83,9 +83,9 @@ def deal(
         for item in items:
             yield _do(item, work)
         return
-    pool = _Pool(items, work, chunks, min(jobs, len(chunks), MOST))
+    pool = _Pool(items, work, chunks)
     try:
-        yield from pool.results()
+        yield from pool.results(min(jobs, len(chunks), MOST))
     finally:
         pool.close()
 
@@ -235,20 +235,20 @@ class _Pool(Generic[Item]):
         items: Sequence[Item],
         work: Callable[[Item], tuple[bytes, Iterable[bytes]]],
         chunks: list[range],
-        jobs: int,
     ) -> None:
         self._items = items
         self._work = work
         self._order = deque(_Chunk(at, run.start, run.stop) for at, run in enumerate(chunks))
         self._waiting = self._order.copy()
-        self._ahead = AHEAD * (jobs + 1)
+        self._ahead = 0
         self._workers: dict[int, _Worker] = {}
         self._poll = select.poll()
+
+    def results(self, jobs: int) -> Iterator[Result[Item]]:
+        """Start so many processes, and yield the results in order."""
+        self._ahead = AHEAD * (jobs + 1)
         for _ in range(jobs):
             self._start()
-
-    def results(self) -> Iterator[Result[Item]]:
-        """Yield the results in order."""
         while self._order:
             chunk = self._order[0]
             at = 0
@@ -341,11 +341,11 @@ class _Pool(Generic[Item]):
         """Start a process, unless the system refuses."""
         import socket
 
-        try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError:
-            return
         with undisturbed():
+            try:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            except OSError:
+                return
             try:
                 pid = os.fork()
             except OSError:
