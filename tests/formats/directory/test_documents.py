@@ -167,17 +167,25 @@ APPEND = """
 """
 
 
+def contents(paths: Any) -> dict[Path, bytes]:
+    """Return each file of an agent but its stamps, which have the times of the log."""
+    return {
+        path: path.read_bytes()
+        for path in paths.folder.rglob("*")
+        if path.is_file() and path != paths.stamps
+    }
+
+
 @pytest.mark.parametrize("room", [0, 1, 200])
 def test_an_append_that_does_not_fit_leaves_the_log_as_it_was(agents: Any, room: int) -> None:
     """Refused at once or cut short, the log is the same to the byte; later it works."""
     paths = agents.publish()
     agents.talk(paths)
-    files = {path: path.read_bytes() for path in paths.folder.rglob("*") if path.is_file()}
+    files = contents(paths)
     done = run(APPEND, agents.layout.root, agents.id, room)
     assert (done.returncode, done.stderr) == (0, "")
     assert "cannot append" in done.stdout
-    after = {path: path.read_bytes() for path in paths.folder.rglob("*") if path.is_file()}
-    assert after == files
+    assert contents(paths) == files
     agents.append(paths, "history.reset", {})
     assert read_agent(paths, whole=True).findings == ()
 
