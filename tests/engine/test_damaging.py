@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine import settings
+from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
@@ -94,6 +96,26 @@ def swap_stamps(stage: Any, paths: AgentPaths) -> None:
     assert stage.send(paths, "again").outcome == "completed"
 
 
+def cut_index(stage: Any, paths: AgentPaths) -> None:
+    """Take the agent out of the index, and look for it."""
+    index = Layout(stage.root).index
+    index.write_bytes(b"".join(line for line in index.read_bytes().splitlines(keepends=True)
+                               if paths.id.encode() not in line))  # fmt: skip
+    session = read_agent(paths).state.session.id
+    assert find_agent(Layout(stage.root), session).id == paths.id
+
+
+def log_of_another_name(stage: Any, paths: AgentPaths) -> None:
+    """Put the log back from before a renaming, and look for the name that it has."""
+    settings.rename(stage.services, paths, "before")
+    before = paths.log.read_bytes()
+    settings.rename(stage.services, paths, "after")
+    paths.log.write_bytes(before)
+    layout = Layout(stage.root)
+    layout.index.unlink()
+    assert find_agent(layout, "before").id == paths.id
+
+
 def edit_transcript(stage: Any, paths: AgentPaths) -> None:
     """Change what the provider wrote; the next turn is not run."""
     (path,) = paths.transcripts.glob("*.jsonl")
@@ -160,6 +182,8 @@ DAMAGE: dict[str, tuple[Way, Seen]] = {
         {"descriptor-differs", "missing", "derived-differs"},
     ),
     "delete or edit `stamps.json`, or copy it from elsewhere": (swap_stamps, set()),
+    "delete, cut or edit `index.jsonl`, or copy an agent's folder beside it": (cut_index, set()),
+    "put back a copy of a log that has another name": (log_of_another_name, set()),
     "edit or delete a file below `transcripts/`": (edit_transcript, {"transcript-differs"}),
     "delete `.lock` or `.turn` while a command runs": (delete_lock, set()),
     "rename an agent's folder": (rename, {"id-differs"}),
