@@ -22,7 +22,7 @@ for entry in os.scandir(sys.argv[1] + "/agents"):
         orjson.loads(file.read())
 """
 # Single measurements give 2.8 to 4.2.
-LIST_BAR = 5.0
+LIST_BAR = 6.0
 LIST_PEAK_MIB = 40
 FIND_BAR = 1.5
 FIND_RUNS = 7

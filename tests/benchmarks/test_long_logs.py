@@ -30,7 +30,7 @@ BARS = {
     "replay": 6.5,
     "replay --events": 6.0,
     "export --bundle": 6.5,
-    "import": 14.0,
+    "import": 16.0,
     "inspect --runtime": 5.0,
     "fork and rm": 8.0,
     "suspend": 7.0,

@@ -28,9 +28,9 @@ for entry in os.scandir(sys.argv[1]):
         loads(file.read())
 """
 MEGABYTES = 98
-LOG_BARS = {"validate (98 MB)": 11.0, "restore (98 MB)": 7.0}
+LOG_BARS = {"validate (98 MB)": 13.0, "restore (98 MB)": 7.0}
 PEAK_MIB = 60
-AGENTS_BARS = {"validate (10,000)": 60.0, "restore (10,000)": 9.0}
+AGENTS_BARS = {"validate (10,000)": 70.0, "restore (10,000)": 9.0}
 
 
 @pytest.fixture
