@@ -41,6 +41,7 @@ from agentsdir.formats.store.events import BROKEN
 from agentsdir.formats.store.layout import MAX_DOCUMENT, TEMPORARY, read_bytes, read_json
 from agentsdir.formats.store.log import tail_is_record
 from agentsdir.formats.store.slots import Slots
+from agentsdir.formats.store.stamps import Stamp
 from agentsdir.formats.store.state import SessionState
 from agentsdir.formats.store.transcripts import unfinished_rewrites
 
@@ -92,11 +93,10 @@ class Restored(NamedTuple):
 class _Survey(NamedTuple):
     """What one reading of an agent's log gave: all that a plan needs of it.
 
-    `stamp` is what the log looked like before (size, mtime_ns, ctime_ns, inode), `files` the
-    derived files that are not what it says.
+    `stamp` is how the log looked before, `files` the derived files that are not what it says.
     """
 
-    stamp: tuple[int, ...]
+    stamp: Stamp | None
     reading: Reading
     records: RecoveryRecords
     texts: UntriedTexts
@@ -252,7 +252,7 @@ def _is_tidy(paths: AgentPaths) -> bool:
     return True
 
 
-def _leave_stamp(services: Services, paths: AgentPaths, stamp: tuple[int, ...]) -> None:
+def _leave_stamp(services: Services, paths: AgentPaths, stamp: Stamp | None) -> None:
     """Have the next `restore` pass over an agent that was read whole and is in order.
 
     Nothing is done where the log is another by now, where a process is at work, or where none was
@@ -276,11 +276,11 @@ _SMALL = 64 * 1024  # bytes of log that are read in the time that an agent witho
 class _Seen(NamedTuple):
     """An agent that needs nothing, or, in a dry run, what would be done to it.
 
-    `stamp` is what its log looked like. `is_alone` is whether this depends on its own log only.
+    `stamp` is how its log looked. `is_alone` is whether this depends on its own log only.
     """
 
     restored: Restored
-    stamp: tuple[int, ...]
+    stamp: Stamp | None
     is_alone: bool
 
     def is_current(self, paths: AgentPaths, *, has_acted: bool) -> bool:
@@ -298,13 +298,14 @@ class _Seen(NamedTuple):
         """Return what was encoded."""
         state, actions, findings, stamp, is_alone = json.loads(data)
         found = tuple(Finding(*values) for values in findings)
-        return cls(Restored(paths.id, state, tuple(actions), found, None), tuple(stamp), is_alone)
+        restored = Restored(paths.id, state, tuple(actions), found, None)
+        return cls(restored, Stamp(*stamp) if stamp else None, is_alone)
 
 
 def _weight(paths: AgentPaths) -> int:
     """Return how many bytes the reading of an agent is worth."""
     stamp = _stamp(paths)
-    return _SMALL + (stamp[0] if stamp else 0)
+    return _SMALL + (stamp.size if stamp else 0)
 
 
 def _look_at(
@@ -392,12 +393,11 @@ def _held(paths: AgentPaths) -> Restored:
     return Restored(paths.id, "active", ("left alone: a living process holds it",), (), None)
 
 
-def _stamp(paths: AgentPaths) -> tuple[int, ...]:
+def _stamp(paths: AgentPaths) -> Stamp | None:
     try:
-        status = paths.log.lstat()
+        return Stamp.of(paths.log.lstat())
     except FileNotFoundError:
-        return ()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        return None
 
 
 def _survey(paths: AgentPaths) -> _Survey:

@@ -1005,12 +1005,6 @@ def _discard(folder: Path) -> None:
 # Comparing an agent's derived files with what its whole log says (SPEC.md, "Derived files").
 
 
-def wanted_files(paths: AgentPaths, state: AgentState) -> dict[str, bytes]:
-    """Return each derived file, by its path in the folder, as the whole log says it must be."""
-    history = b"".join(history_pieces(paths))
-    return {**derived.derived_documents(state), paths.history.name: history}
-
-
 def wrong_files(
     paths: AgentPaths, state: AgentState, history: HistoryComparison | None = None
 ) -> list[str]:

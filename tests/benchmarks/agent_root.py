@@ -60,7 +60,7 @@ def make_root(root: Path, agents: int) -> None:
     for number in range(1, agents):
         other = agent(number)
         _write(root / "agents" / other.agent_id, _copy(files, first, other))
-    # It has that name already; whoever holds the create lock makes an index that is missing.
+    # It has that name already; a command that holds the create lock makes an index that is missing.
     _agentsdir(root, "rename", first_id, agent(0).name)
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from directory_machine import DirectoryMachine
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from agentsdir.engine import lookup
 from agentsdir.engine.close import archive_agent, close, remove_agent, unarchive_agent
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.lookup import descendants, find_agent
 from agentsdir.engine.restore import sweep_root
-from agentsdir.engine.services import Services
 from agentsdir.engine.settings import rename
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.formats.errors import AgentsdirError
@@ -46,7 +45,7 @@ def outcome(layout: Layout, reference: str) -> str:
 
 def answers(layout: Layout) -> dict[str, Any]:
     """Return what is found by every reference that may mean an agent, and below every agent."""
-    found: dict[str, Any] = {name: outcome(layout, name) for name in (*NAMES, "nobody", "gone-1")}
+    found: dict[str, Any] = {name: outcome(layout, name) for name in (*NAMES, "unused", "gone-1")}
     for agent_id in layout.agent_ids():
         found[f"below {agent_id}"] = [one.paths.id for one in descendants(layout, agent_id)]
         for length in (4, 6, 23, 24):
@@ -72,37 +71,12 @@ def searched(layout: Layout) -> dict[str, Any]:
         away.rename(layout.index)
 
 
-class Directory(RuleBasedStateMachine):
+class Directory(DirectoryMachine):
     """An agents directory in which agents come, go and change, and its index is played with."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.layout = Layout(Path(self.folder.name) / "root")
-        self.made = 0
         self.older: list[bytes] = []
-        self.services = Services(
-            self.layout,
-            lambda: "2026-01-02T03:04:05.000000Z",
-            lambda _seconds: None,
-            self,  # type: ignore[arg-type]
-            Disk(Durability.NEVER),
-            lambda: None,
-        )
-
-    def agent(self) -> str:
-        """Return a fresh id; ids begin alike."""
-        self.made += 1
-        return f"xaaa{self.made:020}"
-
-    def session(self) -> str:
-        """Return a fresh session id."""
-        self.made += 1
-        return f"{self.made % 3:04x}{self.made:028x}"
-
-    def teardown(self) -> None:
-        """Remove the directory."""
-        self.folder.cleanup()
 
     def pick(self, at: int, *, archived: bool = False) -> Any:
         """Return the paths of some agent, or None where there is none."""
@@ -243,7 +217,7 @@ def test_what_is_not_in_the_index_is_searched_for(stage: Any, looked_at: list[st
     made = [stage.new(name=name) for name in ("fox", "dog")]
     layout = Layout(stage.root)
     looked_at.clear()
-    assert outcome(layout, "nobody").startswith("no-such-agent")
+    assert outcome(layout, "unused").startswith("no-such-agent")
     assert looked_at == sorted(one.id for one in made)
 
     # A hostile index that hides an agent: no second one gets its name.

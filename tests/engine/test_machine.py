@@ -35,8 +35,8 @@ from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent, sweep_root
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.formats.errors import ProviderError, SessionStateError
-from agentsdir.formats.store.agent import read_agent, wanted_files
-from agentsdir.formats.store.derived import state_document
+from agentsdir.formats.store.agent import read_agent, wrong_files
+from agentsdir.formats.store.derived import derived_documents, state_document
 from agentsdir.formats.store.layout import AgentPaths
 
 OUTCOMES = {"echo": "completed", "tools.jsonl": "completed", "fails.jsonl": "failed"}
@@ -225,7 +225,8 @@ class Machine(RuleBasedStateMachine):
         agent.model = found
         if agent.exact:
             whole = read_agent(agent.paths, whole=True).state
-            assert derived(agent) == wanted_files(agent.paths, whole)
+            assert wrong_files(agent.paths, whole) == []
+            assert derived(agent).keys() == {*derived_documents(whole), "history.jsonl"}
 
     def run(self, agent: Agent, verb: str, text: str) -> None:
         """Call the engine."""

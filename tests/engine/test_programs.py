@@ -16,7 +16,7 @@ from agentsdir.engine.slots import resume, suspend
 from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats.blocks import block_complete, make_block
 from agentsdir.formats.errors import Invalid, ProviderError
-from agentsdir.formats.store.agent import read_agent, wanted_files
+from agentsdir.formats.store.agent import read_agent, wrong_files
 from agentsdir.schemas import check
 
 
@@ -48,9 +48,7 @@ def sound(paths: Any) -> None:
     assert [one for one in problems if one != "transcript-unlisted"] == []
     for record in paths.log.read_bytes().splitlines():
         assert check("event", orjson.loads(record)) == []
-    state = read_agent(paths, whole=True).state
-    for name, data in wanted_files(paths, state).items():
-        assert (paths.folder / name).read_bytes() == data
+    assert wrong_files(paths, read_agent(paths, whole=True).state) == []
 
 
 def main_file(stage: Any, paths: Any) -> Any:

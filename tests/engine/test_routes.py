@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from directory_machine import DirectoryMachine
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from agentsdir.engine import lookup
 from agentsdir.engine.close import archive_agent, unarchive_agent
@@ -21,7 +21,6 @@ from agentsdir.engine.restore import sweep_root
 from agentsdir.engine.services import Services
 from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.store.agent import read_agent, write_agent
-from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import Layout
 
 WANTED: dict[str, dict[str, str]] = {
@@ -60,38 +59,13 @@ def close(services: Services, agent_id: str) -> None:
         writer.append("session.state", change, services.now())
 
 
-class Routing(RuleBasedStateMachine):
-    """A directory in which agents come and go while somebody plays with the index."""
+class Routing(DirectoryMachine):
+    """A directory in which agents come and go, and whose routes are lost and spoiled."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.layout = Layout(Path(self.folder.name) / "root")
-        self.made = 0
         self.live: dict[str, str] = {}
         self.away: list[tuple[str, str]] = []
-        self.services = Services(
-            self.layout,
-            lambda: "2026-01-02T03:04:05.000000Z",
-            lambda _seconds: None,
-            self,  # type: ignore[arg-type]
-            Disk(Durability.NEVER),
-            lambda: None,
-        )
-
-    def agent(self) -> str:
-        """Return a fresh id."""
-        self.made += 1
-        return f"x{self.made:023}"
-
-    def session(self) -> str:
-        """Return a fresh session id."""
-        self.made += 1
-        return f"{self.made:032x}"
-
-    def teardown(self) -> None:
-        """Remove the directory."""
-        self.folder.cleanup()
 
     @rule(which=WHICH)
     def find(self, which: str) -> None:
