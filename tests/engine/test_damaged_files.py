@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,20 @@ def test_stamps_that_were_damaged_are_believed_in_nothing(paths: Any, kind: str)
         transcript.write_bytes(damaged(sound, "flip", at % len(sound)))
         with pytest.raises(Invalid):
             load_sound(paths, state)
+
+
+def test_digests_in_a_stamp_count_only_if_the_log_says_them(paths: Any) -> None:
+    """A stamp that fits a changed file in all else is not believed."""
+    (transcript,) = paths.transcripts.glob("*-*.jsonl")
+    data = transcript.read_bytes()
+    transcript.write_bytes(data.replace(b"\xc3\xa9", b"\xc3\xa8"))
+    forged = stamps.TranscriptStamp(
+        stamps.Stamp.of(transcript.stat()), None, (sha256(transcript.read_bytes()).digest(),)
+    )
+    stamps.keep(paths, {transcript.name: forged})
+    with pytest.raises(Invalid) as refused:
+        load_sound(paths, read_agent(paths).state)
+    assert refused.value.kind == "transcript-damaged"
 
 
 def test_what_a_stamp_misses_is_found_by_validate(stage: Any, paths: Any) -> None:

@@ -17,6 +17,7 @@ from agentsdir.engine.slots import suspend
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.store import stamps
+from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths
 
 
@@ -82,6 +83,26 @@ def test_a_leftover_and_a_holder_are_seen(stage: Any, monkeypatch: pytest.Monkey
     turn = stage.new()
     crash(stage, turn)
     assert "suspended" in opened_logs(stage, monkeypatch, turn)[1][0]["actions"]
+
+
+def test_an_open_turn_of_a_session_that_is_not_active_is_read(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No writer of ours leaves one; the log of another program may have it."""
+    paths = stage.new()
+    stage.send(paths, "hello")
+    suspend(stage.services, paths)
+    opening = {"turn_id": "t" * 24, "message_ids": [], "provider": "echo", "attempt": 1}
+    with write_agent(paths) as writer:
+        writer.append("turn.start", opening, stage.now())
+        writer.replace("state.json", None)
+        writer.leave_stamp()
+    assert stamps.is_untouched(paths)
+
+    opened, (found,) = opened_logs(stage, monkeypatch, paths)
+
+    assert opened != []
+    assert found["actions"] != []
 
 
 def test_damage_is_told_of_until_it_is_mended_also_after_later_commands(stage: Any) -> None:
