@@ -6,6 +6,7 @@ Property tests try the same examples every time: one that fails now and then tel
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ settings.register_profile(
     "agentsdir", deadline=None, derandomize=True, database=None, max_examples=100
 )
 settings.load_profile("agentsdir")
+
+# A shell starts a background job, such as a test run, with SIGINT ignored, and so all its children.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FORBID_SKIPS = bool(os.environ.get("AGENTSDIR_FORBID_SKIPS"))
 """Set by `.ci/run`: there, whatever a test needs is installed, so a skip is a failure."""

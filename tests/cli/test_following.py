@@ -275,8 +275,6 @@ def following(shell: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             subprocess.Popen(
                 command, cwd=shell.cwd, env=shell.environment(), stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                # A shell starts its background jobs, such as a test run, with SIGINT ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
         )  # fmt: skip
         return started[-1]
