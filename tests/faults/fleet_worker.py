@@ -6,6 +6,7 @@ written only when the work it names has returned. Ends without a word when the d
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -21,7 +22,7 @@ from agentsdir.engine.dispatcher import send
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.settings import rename
 from agentsdir.engine.slots import resume, suspend
-from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
+from agentsdir.formats.errors import AgentsdirError, NotRecorded, Uncertain
 from agentsdir.formats.store import agent as agent_module
 from agentsdir.formats.store import locks, log
 from agentsdir.formats.store.agent import Reading, write_agent
@@ -168,8 +169,9 @@ def main() -> None:
             say(acknowledged)
     except (NotRecorded, Uncertain, OSError):
         sys.exit(15)
-    except Invalid as error:
-        if error.kind != "unreadable":
+    except AgentsdirError as error:
+        # The disk may refuse a reading, too: of a file of the agent's, or of a transcript.
+        if error.kind != "unreadable" and not error.message.endswith(os.strerror(errno.EIO)):
             raise
         sys.exit(15)
 
