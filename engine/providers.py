@@ -27,10 +27,9 @@ from agentsdir.formats.store.agent import (
     recorded_creation,
     write_agent,
 )
-from agentsdir.formats.store.bundles import checked_name
 from agentsdir.formats.store.events import FALLBACK
 from agentsdir.formats.store.files import entries
-from agentsdir.formats.store.layout import open_plain, read_json
+from agentsdir.formats.store.layout import checked_name, open_plain, read_json
 from agentsdir.formats.store.log import read_records
 from agentsdir.formats.store.state import SessionState
 

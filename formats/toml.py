@@ -8,7 +8,6 @@ half a minute.
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
 MAX_DOTS = 1000
@@ -24,6 +23,8 @@ def decode(data: bytes, most: int) -> dict[str, Any]:
 
     Raises `ValueError` with the reason, which completes "the file …".
     """
+    import tomllib  # few users have such a file, and each command would pay for it
+
     if len(data) > most:
         raise ValueError(f"has over {most} bytes")
     try:

@@ -10,8 +10,8 @@ from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_document, print_text, wants_json
-from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.lookup import find_agent, inspection
+from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
 

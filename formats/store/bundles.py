@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
-from agentsdir.formats.store.layout import DIRECTORY_MODE, FILE_MODE
+from agentsdir.formats.store.layout import DIRECTORY_MODE, FILE_MODE, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -169,7 +169,10 @@ def _take(archive: tarfile.TarFile, folder: Path, limits: Limits) -> None:
     remembered: list[tarfile.TarInfo] = vars(archive)["members"]
     while (entry := archive.next()) is not None:
         remembered.clear()
-        name = checked_name(entry.name)
+        try:
+            name = checked_name(entry.name)
+        except Invalid as error:
+            raise _bad(error.message) from error
         if name in seen:
             raise _bad(f"{name!r} stands twice in it")
         seen.add(name)
@@ -188,20 +191,6 @@ def _take(archive: tarfile.TarFile, folder: Path, limits: Limits) -> None:
         assert data is not None
         with data, os.fdopen(_create(path), "wb") as written:
             shutil.copyfileobj(data, written, _CHUNK)
-
-
-def checked_name(name: str) -> str:
-    """Return the name of an entry. Raises `Invalid` for one that could lead out of a folder."""
-    parts = name.removesuffix("/").split("/")
-    if (
-        not name.isprintable()
-        or "\\" in name
-        or any(part in ("", ".", "..") for part in parts)
-        or any(len(part.encode(errors="surrogatepass")) > 255 for part in parts)
-        or len(parts) > 32
-    ):
-        raise _bad(f"{name[:200]!r} cannot name a file in it")
-    return "/".join(parts)
 
 
 class _Entry(tarfile.TarInfo):

@@ -260,6 +260,23 @@ class Layout:
 _NO_REGULAR_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 
 
+def checked_name(name: str) -> str:
+    """Return the relative name of a file, without a slash at its end.
+
+    Raises `Invalid` (kind ``bad-name``) for one that could lead out of its folder.
+    """
+    parts = name.removesuffix("/").split("/")
+    if (
+        not name.isprintable()
+        or "\\" in name
+        or any(part in ("", ".", "..") for part in parts)
+        or any(len(part.encode(errors="surrogatepass")) > 255 for part in parts)
+        or len(parts) > 32
+    ):
+        raise Invalid(f"{name[:200]!r} cannot name a file below a folder", kind="bad-name")
+    return "/".join(parts)
+
+
 def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file without following links; return the descriptor.
 

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import files
-from agentsdir.formats.store.bundles import checked_name
 from agentsdir.formats.store.derived import encode_document
-from agentsdir.formats.store.layout import TEMPORARY, open_plain, read_json, read_limited
+from agentsdir.formats.store.layout import (
+    TEMPORARY,
+    checked_name,
+    open_plain,
+    read_json,
+    read_limited,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

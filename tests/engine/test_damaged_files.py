@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from commands import printed
 
-from agentsdir.engine.bundle import saved_session
 from agentsdir.engine.lookup import find_agent, inspection
 from agentsdir.engine.providers import suspension_blob
 from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.session_data import saved_session
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import Invalid

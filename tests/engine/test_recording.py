@@ -13,9 +13,9 @@ import orjson
 import pytest
 from commands import printed
 
-from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats.blocks import block_complete, make_block

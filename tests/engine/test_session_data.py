@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.cli.output import document_pieces
-from agentsdir.engine.bundle import runtime_session, saved_session
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.parse import find_sessions, parse_all, walk
 from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.restore import restore_agent
+from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.engine.slots import suspend
 from agentsdir.formats.errors import NotATranscript
 from agentsdir.formats.jsontext import LongList, LongText

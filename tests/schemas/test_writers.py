@@ -16,7 +16,7 @@ from declared_fields import undeclared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine import bundle, lookup
+from agentsdir.engine import lookup
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.parse import find_sessions, parse_all
@@ -24,6 +24,7 @@ from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.replay import replay
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.services import Services
+from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.engine.slots import resume, suspend
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats import times
@@ -526,10 +527,8 @@ def outputs_are_valid(services: Services, paths: Any) -> None:
     reading = read_agent(paths)
     assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []
     assert undeclared("inspection", lookup.inspection(paths, reading)) == []
-    assert undeclared("session-saved", printed(bundle.saved_session(paths, reading.state))) == []
-    assert (
-        undeclared("session-runtime", printed(bundle.runtime_session(paths, reading.state))) == []
-    )
+    assert undeclared("session-saved", printed(saved_session(paths, reading.state))) == []
+    assert undeclared("session-runtime", printed(runtime_session(paths, reading.state))) == []
     for event in replay(paths, lambda _: None):
         assert undeclared("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
