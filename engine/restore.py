@@ -158,7 +158,7 @@ def restore_all(
         agents: in the order in which they are restored.
         dry_run: only yield what would be done.
         full: also read agents that a command left in order (SPEC.md, "Stamps").
-        jobs: how many processes read (`workers.deal`). This process alone writes.
+        jobs: how many processes read (`workers.deal`). Then this process alone writes.
     """
     senders = agents_with_unsent(services.layout, {paths.id for paths in agents})
     unread: dict[str, Restored] = {}
@@ -185,19 +185,19 @@ def _restore_each(
             yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
         return
     look = partial(_look_at, services, senders=senders, dry_run=dry_run)
-    has_acted = False
     with closing(workers.deal(agents, look, size=_weight, jobs=jobs)) as results:
-        for result in results:
-            paths = result.item
-            seen = _Seen.decode(paths, result.note) if result.note else None
-            if seen is None or not (dry_run or seen.is_current(paths, has_acted=has_acted)):
-                has_acted = True
-                own = senders.get(paths.id, [])
-                yield restore_agent(services, paths, dry_run=dry_run, senders=own)
-                continue
-            if not (dry_run or seen.restored.findings):
-                _leave_stamp(services, paths, seen.stamp)
-            yield seen.restored
+        notes = [result.note for result in results]
+    has_acted = False
+    for paths, note in zip(agents, notes, strict=True):
+        seen = _Seen.decode(paths, note) if note else None
+        if seen is None or not (dry_run or seen.is_current(paths, has_acted=has_acted)):
+            has_acted = True
+            own = senders.get(paths.id, [])
+            yield restore_agent(services, paths, dry_run=dry_run, senders=own)
+            continue
+        if not (dry_run or seen.restored.findings):
+            _leave_stamp(services, paths, seen.stamp)
+        yield seen.restored
 
 
 # An agent that a command left in order is not read (SPEC.md, "Stamps").
@@ -266,8 +266,8 @@ def _leave_stamp(services: Services, paths: AgentPaths, stamp: Stamp | None) -> 
                 writer.leave_stamp()
 
 
-# Agents are read by many processes, and written by this one: locks, hooks, and what a command makes
-# durable at its end belong to one process. So the others only say which agents need nothing.
+# Agents are read by many processes, then written by this one: locks, hooks, and what a command
+# makes durable at its end belong to one process. So the others only say which need nothing.
 
 _MANY = 128  # agents; for fewer no process is started
 _SMALL = 64 * 1024  # bytes of log that are read in the time that an agent without any takes

@@ -1,26 +1,28 @@
 """Items dealt to processes: what was done with each comes back in the order of the items.
 
-The processes are forked, so they have what this one has. A process writes what its items give into
-unlinked files, one for some items, and hands over their descriptors: so it never waits for this
-process, little is in memory, and what it gave is there when it dies. Only bytes come back.
+The processes are those of `concurrent.futures`, forked, so they have what this one has. What items
+give stands in unlinked scratch files, which both have open: it may be larger than memory.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import struct
 import tempfile
+from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.signals import undisturbed
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from io import FileIO
 
 Item = TypeVar("Item")
 
@@ -29,18 +31,16 @@ WORTH = 8 * 1024 * 1024
 CHUNK = 4 * 1024 * 1024
 """Bytes of items that are given to a process at once; fewer where there is little in all."""
 LEAST = 256 * 1024
-MOST = 64
+MOST = 32
 """How many processes are started at most."""
 AHEAD = 4
 """How many chunks may be begun after the one whose results are taken, for each process."""
-WAITING = 2  # chunks that one process has: the one that it does, and the next
-FRAME = 256 * 1024
 
 
 class Result(NamedTuple, Generic[Item]):
     """What one item gave: a note, and pieces of bytes, to be read before the next result is taken.
 
-    With an error there is neither. Pieces may be joined, never split.
+    With an error there is neither.
     """
 
     item: Item
@@ -66,10 +66,12 @@ def deal(
     """Do `work` for each item; yield the results in the order of the items.
 
     What `work` raises of `AgentsdirError`, and a lack of memory, is the error of a result. All else
-    is raised, as it is without processes. An item during which its process ends, killed or crashed,
-    has the error ``process-lost``; all others are done.
+    is raised, as it is without processes. Items that a process had when it was killed, or crashed,
+    are done again, each by itself; one during which this happens twice has the error
+    ``process-lost``.
 
-    No thread may run in this process. When the generator is closed, its processes have ended.
+    No thread may run in this process when the first result is asked for, and until the generator is
+    closed this process may not fork: the executor has threads. Then its processes have ended.
 
     Args:
         items: what is to be done.
@@ -80,14 +82,9 @@ def deal(
     sizes = [size(item) for item in items] if jobs > 1 else []
     chunks = _chunks(sizes, jobs) if sum(sizes) >= WORTH else []
     if len(chunks) < 2:
-        for item in items:
-            yield _do(item, work)
-        return
-    pool = _Pool(items, work, chunks)
-    try:
-        yield from pool.results(min(jobs, len(chunks), MOST))
-    finally:
-        pool.close()
+        yield from (_do(item, work) for item in items)
+    else:
+        yield from _deal(items, work, deque(chunks), min(jobs, len(chunks), MOST))
 
 
 def _do(item: Item, work: Callable[[Item], tuple[bytes, Iterable[bytes]]]) -> Result[Item]:
@@ -114,280 +111,167 @@ def _chunks(sizes: Sequence[int], jobs: int) -> list[range]:
     return chunks
 
 
-# Between the processes: an order is the run of items of a chunk. A process answers with the
-# descriptor of a new file, and then, for each item, with the place where its bytes end.
-
-_ORDER = struct.Struct("=qq")
-_NUMBER = struct.Struct("=q")
-_FILE = b"f"
-# In place of an end: the process could not do the item, or ended.
-_REFUSED, _LOST = -1, -2
-
-
-def _serve(line: socket.socket, items: Sequence[Item], work: Callable[[Item], Any]) -> None:
-    """Do the chunks that are ordered, until the other end is closed."""
-    while order := line.recv(_ORDER.size):
-        start, stop = _ORDER.unpack(order)
-        try:
-            scratch = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, closed below
-        except OSError:
-            for _ in range(start, stop):
-                line.send(_NUMBER.pack(_REFUSED))
-            continue
-        with scratch:
-            _send_descriptor(line, scratch.fileno())
-            end = 0
-            for item in items[start:stop]:
-                try:
-                    end = _write_result(scratch.fileno(), end, *work(item))
-                except Exception:  # noqa: BLE001, the other process does the item, and raises it
-                    line.send(_NUMBER.pack(_REFUSED))
-                else:
-                    line.send(_NUMBER.pack(end))
-
-
-def _send_descriptor(line: socket.socket, descriptor: int) -> None:
-    import socket
-
-    socket.send_fds(line, [_FILE], [descriptor])
-
-
-def _write_result(descriptor: int, at: int, note: bytes, pieces: Iterable[bytes]) -> int:
-    """Write the note and the pieces, each after its length; return where they end."""
-    at = _write_frame(descriptor, at, [note])
-    held: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        held.append(piece)
-        size += len(piece)
-        if size > FRAME:
-            at = _write_frame(descriptor, at, held)
-            held, size = [], 0
-    return _write_frame(descriptor, at, held) if held else at
-
-
-def _write_frame(descriptor: int, at: int, pieces: list[bytes]) -> int:
-    data = b"".join((_NUMBER.pack(sum(map(len, pieces))), *pieces))
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, at)
-        at, rest = at + written, rest[written:]
-    return at
-
-
-class _Chunk:
-    """A run of items that one process does: its file, and where each item's bytes end."""
-
-    def __init__(self, number: int, start: int, stop: int) -> None:
-        self.number = number
-        self.start = start
-        self.stop = stop
-        self.ends: list[int] = []
-        self.descriptor = -1
-        self.why_lost = ""
-
-    @property
-    def next(self) -> int:
-        """The first item without a result."""
-        return self.start + len(self.ends)
-
-    def frames(self, at: int, end: int) -> Iterator[bytes]:
-        """Yield what was written between two places."""
-        while at < end:
-            (length,) = _NUMBER.unpack(self._read(at, _NUMBER.size))
-            yield self._read(at + _NUMBER.size, length)
-            at += _NUMBER.size + length
-
-    def _read(self, at: int, length: int) -> bytes:
-        data = os.pread(self.descriptor, length, at)
-        while len(data) < length:
-            data += os.pread(self.descriptor, length - len(data), at + len(data))
-        return data
-
-    def close(self) -> None:
-        """Close the file, which is then gone."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-
-class _Worker:
-    """A process, the line to it, and the chunks that it was given, in order."""
-
-    def __init__(self, pid: int, line: socket.socket) -> None:
-        self.pid = pid
-        self.line = line
-        self.chunks: deque[_Chunk] = deque()
-
-    def end(self) -> int:
-        """End the process; return how it ended, as an exit code."""
-        self.line.close()
-        os.kill(self.pid, signal.SIGKILL)
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status)
-
-
-class _Pool(Generic[Item]):
-    """The processes, the chunks that wait for one, and all chunks whose results are not taken."""
-
-    def __init__(
-        self,
-        items: Sequence[Item],
-        work: Callable[[Item], tuple[bytes, Iterable[bytes]]],
-        chunks: list[range],
-    ) -> None:
-        self._items = items
-        self._work = work
-        self._order = deque(_Chunk(at, run.start, run.stop) for at, run in enumerate(chunks))
-        self._waiting = self._order.copy()
-        self._ahead = 0
-        self._workers: dict[int, _Worker] = {}
-        self._poll = select.poll()
-
-    def results(self, jobs: int) -> Iterator[Result[Item]]:
-        """Start so many processes, and yield the results in order."""
-        self._ahead = AHEAD * (jobs + 1)
-        for _ in range(jobs):
-            self._start()
-        while self._order:
-            chunk = self._order[0]
-            at = 0
-            for number in range(chunk.stop - chunk.start):
-                self._deal()
-                self._receive(0)
-                while len(chunk.ends) <= number:
-                    if not self._workers:  # none could be started: this process does it
-                        chunk.ends.append(_REFUSED)
-                        break
-                    self._receive(None)
-                    self._deal()
-                yield self._result(chunk, number, at)
-                if chunk.ends[number] == _LOST:
-                    break  # what else there was is a chunk of its own now
-                at = max(at, chunk.ends[number])
-            chunk.close()
-            self._order.popleft()
-
-    def _result(self, chunk: _Chunk, number: int, at: int) -> Result[Item]:
-        item, end = self._items[chunk.start + number], chunk.ends[number]
-        if end == _LOST:
-            message = f"the process that had it was lost ({chunk.why_lost})"
-            return Result(item, b"", (), AgentsdirError(message, kind="process-lost"))
-        if end == _REFUSED or chunk.descriptor < 0:
-            return _do(item, self._work)
-        frames = chunk.frames(at, end)
-        return Result(item, next(frames), frames)
-
-    def _deal(self) -> None:
-        """Give chunks to the processes that have few, none of them far ahead."""
-        for worker in [*self._workers.values()]:
-            while (
-                self._waiting
-                and len(worker.chunks) < WAITING
-                and self._waiting[0].number < self._order[0].number + self._ahead
-            ):
-                chunk = self._waiting.popleft()
-                worker.chunks.append(chunk)
-                try:
-                    worker.line.send(_ORDER.pack(chunk.start, chunk.stop))
-                except OSError:  # it has ended, which `_receive` sees, too
-                    break
-
-    def _receive(self, timeout: int | None) -> None:
-        """Take the messages that are there, or wait for some."""
-        for descriptor, _ in self._poll.poll(timeout):
-            self._take_message(self._workers[descriptor])
-
-    def _take_message(self, worker: _Worker) -> None:
-        import socket
-
-        try:
-            message, descriptors, _, _ = socket.recv_fds(worker.line, _NUMBER.size, 1)
-        except OSError:
-            message, descriptors = b"", []
-        if not message:
-            self._lose(worker)
+def _deal(
+    items: Sequence[Item],
+    work: Callable[[Item], tuple[bytes, Iterable[bytes]]],
+    chunks: deque[range],
+    jobs: int,
+) -> Iterator[Result[Item]]:
+    while chunks:
+        yield from _by_processes(items, work, chunks, jobs)
+        if not chunks:
             return
-        chunk = worker.chunks[0]
-        if message == _FILE:
-            # Without a descriptor there are too many open files: this process does the items.
-            chunk.descriptor = descriptors[0] if descriptors else -1
+        # A process was lost, and the executor does not say which one, nor what it was at.
+        chunk = chunks.popleft()
+        if jobs > 1:
+            yield from _deal(items, work, deque(range(at, at + 1) for at in chunk), 1)
+        else:
+            message = "the process that had it was lost, and so was another one"
+            error = AgentsdirError(message, kind="process-lost")
+            yield Result(items[chunk.start], b"", (), error)
+
+
+def _by_processes(
+    items: Sequence[Item],
+    work: Callable[[Item], tuple[bytes, Iterable[bytes]]],
+    chunks: deque[range],
+    jobs: int,
+) -> Iterator[Result[Item]]:
+    """Yield the results of chunks, and drop each of which all are taken.
+
+    It ends where none is left, or where a process was lost that had one of them.
+    """
+    from concurrent.futures import BrokenExecutor
+
+    ahead = AHEAD * (jobs + 1) if jobs > 1 else 1
+    with ExitStack() as stack:
+        try:
+            files = [stack.enter_context(tempfile.TemporaryFile(buffering=0)) for _ in range(ahead)]
+            executor = stack.enter_context(_executor(items, work, jobs))
+        except (OSError, ImportError, NotImplementedError):  # no room, no processes, no semaphores
+            while chunks:
+                yield from (_do(items[at], work) for at in chunks.popleft())
             return
-        (end,) = _NUMBER.unpack(message)
-        chunk.ends.append(end)
-        if chunk.next == chunk.stop:
-            worker.chunks.popleft()
+        begun: deque[tuple[FileIO, Future[int]]] = deque()
+        while chunks:
+            try:
+                while files and len(begun) < len(chunks):
+                    file = files.pop()
+                    future = executor.submit(_do_chunk, file.fileno(), chunks[len(begun)])
+                    begun.append((file, future))
+                file, future = begun.popleft()
+                end = future.result()
+            except BrokenExecutor:
+                return
+            yield from _read_results(file.fileno(), end, [items[at] for at in chunks[0]], work)
+            chunks.popleft()
+            files.append(file)
 
-    def _lose(self, worker: _Worker) -> None:
-        """Replace a process that has ended: the item that it did is lost, the others are dealt."""
-        del self._workers[worker.line.fileno()]
-        self._poll.unregister(worker.line)
-        code = worker.end()
-        if code == -signal.SIGINT:  # as this process, which may not have noticed yet
-            raise KeyboardInterrupt
-        if worker.chunks:
-            chunk = worker.chunks.popleft()
-            self._waiting.extendleft(reversed(worker.chunks))
-            rest = _Chunk(chunk.number, chunk.next + 1, chunk.stop)
-            chunk.ends.append(_LOST)
-            chunk.why_lost = f"signal {-code}" if code < 0 else f"exit code {code}"
-            if rest.start < rest.stop:
-                self._order.insert(self._order.index(chunk) + 1, rest)
-                self._waiting.appendleft(rest)
-        if self._waiting:
-            self._start()
 
-    def _start(self) -> None:
-        """Start a process, unless the system refuses."""
-        import socket
+@contextmanager
+def _executor(
+    items: Sequence[Item], work: Callable[[Item], Any], jobs: int
+) -> Iterator[ProcessPoolExecutor]:
+    """Give the block an executor, whose processes are there, and have ended after it."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
 
+    context = multiprocessing.get_context("fork")
+    executor = ProcessPoolExecutor(jobs, context, _become_worker, (items, work))
+    try:
+        # The first call starts all processes, and threads, which leave signals to this one.
         with undisturbed():
-            try:
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            except OSError:
-                return
-            try:
-                pid = os.fork()
-            except OSError:
-                ours.close()
-                theirs.close()
-                return
-            if pid:
-                theirs.close()
-                self._workers[ours.fileno()] = _Worker(pid, ours)
-                self._poll.register(ours, select.POLLIN)
-            else:
-                _take_defaults()
-        if not pid:
-            ours.close()
-            self._be_worker(theirs)
-
-    def _be_worker(self, line: socket.socket) -> NoReturn:
-        """Serve in the new process, which must never return to what its parent does."""
-        try:
-            for other in self._workers.values():
-                other.line.close()  # so that the others see when the parent has ended
-            for chunk in self._order:
-                chunk.close()
-            _serve(line, self._items, self._work)
-        finally:
-            os._exit(0)
-
-    def close(self) -> None:
-        """End all processes, and close all files."""
-        while self._workers:
-            _, worker = self._workers.popitem()
-            worker.end()
-        for chunk in self._order:
-            chunk.close()
+            executor.submit(os.getpid)
+        yield executor
+    finally:
+        for process in multiprocessing.active_children():
+            process.kill()
+        executor.shutdown()
 
 
-def _take_defaults() -> None:
-    """Let signals end this process as they end any, and leave standard input and output alone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+# In a process that works. Its items and what it does with them, which a fork leaves there:
+_given: tuple[Sequence[Any], Callable[[Any], tuple[bytes, Iterable[bytes]]]]
+
+_LENGTH = struct.Struct("=q")
+_BUFFER = 1024 * 1024
+
+
+def _become_worker(*given: Any) -> None:
+    global _given
+    _given = given
+    import threading
+
+    # Ctrl-C reaches all processes of a terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):
         os.dup2(null, standard)
     os.close(null)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _do_chunk(descriptor: int, chunk: range) -> int:
+    """Write what items give into a file, then where that of each ends; return where this begins.
+
+    -1 where there is no room, or after another error of the system. The end of an item that raises
+    an error is not positive: the process that takes the results does it, and raises the error.
+    """
+    items, work = _given
+    ends = array("q")
+    with suppress(OSError), open(descriptor, "wb", _BUFFER, closefd=False) as file:
+        file.seek(0)
+        file.truncate()
+        for at in chunk:
+            try:
+                note, pieces = work(items[at])
+                for piece in chain((note,), pieces):
+                    file.write(_LENGTH.pack(len(piece)))
+                    file.write(piece)
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001, see above
+                ends.append(-file.tell())
+            else:
+                ends.append(file.tell())
+        end = file.tell()
+        file.write(ends)
+        file.flush()
+        return end
+    return -1
+
+
+# In the process that takes the results.
+
+
+def _read_results(
+    descriptor: int, end: int, items: list[Item], work: Callable[[Item], Any]
+) -> Iterator[Result[Item]]:
+    size = _LENGTH.size * len(items)
+    ends = array("q", bytes(size) if end < 0 else os.pread(descriptor, size, end))
+    for item, begin, end in zip(items, chain((0,), ends), ends, strict=False):
+        if end <= 0:
+            yield _do(item, work)
+        else:
+            pieces = _read_pieces(descriptor, abs(begin), end)
+            yield Result(item, next(pieces), pieces)
+
+
+def _read_pieces(descriptor: int, at: int, end: int) -> Iterator[bytes]:
+    while at < end:
+        (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, at))
+        at += _LENGTH.size
+        yield os.pread(descriptor, length, at)
+        at += length

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 
 Work = Callable[[int], tuple[bytes, Iterable[bytes]]]
 SIZE = WORTH // 4
+TWICE = "the process that had it was lost, and so was another one"
 
 
 def work(item: int) -> tuple[bytes, Iterable[bytes]]:
@@ -122,8 +124,8 @@ def test_what_is_no_refusal_is_raised_here() -> None:
 
 
 @pytest.mark.parametrize("victims", [{7}, {0}, {19}, {4, 5, 6}, set(range(20))])
-def test_a_process_that_is_killed_takes_one_item_along(victims: set[int]) -> None:
-    """All others are done, in order, by one that takes its place."""
+def test_an_item_that_ends_its_process_is_lost_alone(victims: set[int]) -> None:
+    """It is tried twice; all others are done, in order."""
     here = os.getpid()
 
     def die(item: int) -> tuple[bytes, Iterable[bytes]]:
@@ -134,22 +136,40 @@ def test_a_process_that_is_killed_takes_one_item_along(victims: set[int]) -> Non
 
     expected = dealt(20, work, 1)
     for number in victims:
-        expected[number] = number, b"", b"", "the process that had it was lost (signal 9)"
+        expected[number] = number, b"", b"", TWICE
     assert dealt(20, die, 2) == expected
     assert no_children()
 
 
-def test_the_end_of_this_process_by_ctrl_c_is_no_loss() -> None:
-    """Ctrl-C reaches all of them; a process may be gone before this one has noticed it."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path, number: int) -> None:
+    """As by a system that is short of memory: what it had is done again."""
 
-    def stop(item: int) -> tuple[bytes, Iterable[bytes]]:
+    def die_once(item: int) -> tuple[bytes, Iterable[bytes]]:
+        if item in (3, 11):
+            with suppress(FileExistsError):
+                (tmp_path / str(item)).touch(exist_ok=False)
+                os.kill(os.getpid(), number)
+        return work(item)
+
+    assert dealt(20, die_once, 2) == dealt(20, work, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"3", "11"}
+    assert no_children()
+
+
+def test_ctrl_c_is_taken_by_this_process_alone() -> None:
+    """It reaches all that a terminal has; the others are then ended at once."""
+    here = os.getpid()
+
+    def interrupt(item: int) -> tuple[bytes, Iterable[bytes]]:
+        os.kill(os.getpid(), signal.SIGINT)
         if item == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
+            os.kill(here, signal.SIGINT)
+            time.sleep(60)
         return work(item)
 
     with pytest.raises(KeyboardInterrupt):
-        dealt(20, stop, 2)
+        dealt(20, interrupt, 2)
     assert no_children()
 
 
