@@ -68,9 +68,9 @@ class Bench:
             )
         return best
 
-    def note(self, name: str, ratio: float, bar: float) -> None:
-        """Remember a figure that was measured in one process."""
-        self._figures.append(f"{name:<24} {ratio:6.2f} x   (bar {bar:g})")
+    def note(self, name: str, figure: float, bar: float, unit: str = "x") -> None:
+        """Remember a figure that was measured in another way."""
+        self._figures.append(f"{name:<24} {figure:6.2f} {unit:<3} (bar {bar:g})")
 
 
 def _measure(

@@ -1,4 +1,6 @@
-"""Adds an agent with a long log to an agents directory: long_log.py ROOT MEGABYTES; prints its id.
+"""Adds an agent with a long log to an agents directory: long_log.py ROOT MEGABYTES [TURNS].
+
+It prints the agent's id. With a number of turns, the log has so many of them, whatever their size.
 
 Two turns of another agent are made by the commands `new`, `send` and `suspend`. The second one is
 put into the new agent's log again and again, each time with ids and words of its own, and so are
@@ -31,8 +33,8 @@ ONCE = ("session.state", "transcript.synced")
 """Events of a turn that stand once in the long log."""
 
 
-def add_agent(root: Path, megabytes: float) -> str:
-    """Add the agent; its log has about so many megabytes. Return its id."""
+def add_agent(root: Path, megabytes: float, turns: int = 0) -> str:
+    """Add the agent; its log has about so many megabytes, or so many turns. Return its id."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = root / "settings.toml"
     settings.touch(0o600)
@@ -63,7 +65,7 @@ def add_agent(root: Path, megabytes: float) -> str:
         return _swap(data, [*ids, *own, (":2:", f":{number}:"), (PROMPT, said)])
 
     size = sum(len(orjson.dumps(swapped(one._asdict(), 1))) for one in turn)
-    turns = max(1, round(megabytes * 1e6 / size))
+    turns = turns or max(1, round(megabytes * 1e6 / size))
     with making_agent(layout, ids[0][1], ids[1][1], Disk(Durability.NEVER)) as made:
         for one in head:
             made.append(one.event, _swap(one.data, ids), one.ts)
@@ -97,4 +99,4 @@ def _agentsdir(root: Path, *arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    print(add_agent(Path(sys.argv[1]), float(sys.argv[2])))
+    print(add_agent(Path(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:])))
