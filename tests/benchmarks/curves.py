@@ -229,13 +229,13 @@ def measure(start: Task, task: Task, home: Path, rounds: int) -> dict[str, Run]:
     if done.returncode != 0:
         raise SystemExit(done.stderr)
     samples = json.loads(done.stdout)
-    cpu = {name: min(cpu for cpu, _ in runs) for name, runs in samples.items()}
+    cpu = {name: min(cpu for cpu, _, _ in runs) for name, runs in samples.items()}
     return {
         name: Run(
             cpu[name],
             cpu[f"start of {name}"],
             cpu[""],
-            max(peak for _, peak in samples[name]) / 1024,
+            max(peak for _, peak, _ in samples[name]) / 1024,
         )
         for name in task.commands
     }

@@ -9,23 +9,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 
-def once(argv: list[str], env: dict[str, str], cwd: str) -> tuple[float, int]:
-    """Run one command with its output thrown away; return seconds of CPU and peak KiB."""
+def once(argv: list[str], env: dict[str, str], cwd: str) -> tuple[float, int, float]:
+    """Run one command with its output thrown away; return CPU seconds, peak KiB, seconds."""
     os.chdir(cwd)
+    begin = time.monotonic()
     null = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in (0, 1)]
     child = os.posix_spawn(argv[0], argv, env, file_actions=null)
     _, status, usage = os.wait4(child, 0)
     if status != 0:
         raise SystemExit(f"{argv} ended with status {status}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss, time.monotonic() - begin
 
 
 def main() -> None:
     """Run every command of the job once a round, so that a slow spell meets all of them."""
     job = json.load(sys.stdin)
-    samples: dict[str, list[tuple[float, int]]] = {name: [] for name in job["commands"]}
+    samples: dict[str, list[tuple[float, int, float]]] = {name: [] for name in job["commands"]}
     for _ in range(job["rounds"]):
         for name, argv in job["commands"].items():
             samples[name].append(once(argv, job["env"], job["cwd"]))
