@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from agentsdir.formats.block_lines import BlockStore
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.sink import ParseSink
@@ -213,6 +214,10 @@ class Follower(Protocol):
 
     No method raises for what the bytes hold.
     """
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The completed blocks, each as the events yielded so far left it."""
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield what was written since the last call: completed blocks, and updates of them.

@@ -8,19 +8,29 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import escape_controls, note, note_drifts, print_json, print_text
-from agentsdir.formats.diff import BlockStore
+from agentsdir.cli.output import (
+    escape_controls,
+    note,
+    note_drifts,
+    print_json,
+    print_lines,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agentsdir.cli.environment import Environment
+    from agentsdir.formats.block_lines import BlockStore, Key
     from agentsdir.formats.blocks import Block, StreamEvent
-    from agentsdir.formats.diff import Key
     from agentsdir.formats.findings import Finding
 
     class Growing(Protocol):
-        """A `Follower` or a `Translator`."""
+        """A `Follower`, or what `engine.follow.live_translator` returns."""
+
+        @property
+        def blocks(self) -> BlockStore:
+            """The completed blocks, each as the events so far left it."""
 
         @property
         def findings(self) -> Sequence[Finding]:
@@ -208,7 +218,6 @@ class AnswerPrinter:
         self._end_line()
 
 
-_NOTHING: frozenset[str] = frozenset()
 _WHOLE = frozenset({"type"})
 # Changes of these fields alone are not printed: they say nothing of a block's content.
 _UNPRINTED = frozenset({"source", "usage"})
@@ -227,7 +236,6 @@ class SessionPrinter:
         self._session = session
         self._events = events
         self._plain = plain
-        self._blocks = BlockStore()
         # The blocks of this batch, and which of their fields changed.
         self._touched: dict[Key, frozenset[str]] = {}
         self._printed: set[Key] = set()
@@ -240,29 +248,32 @@ class SessionPrinter:
                 self._flush()
             elif self._events:
                 print_json(self._env, event)
-            elif self._blocks.apply(event) is not None:
-                key = event["conversationId"], event["blockId"]
-                changed = _WHOLE if event["type"] == "block_complete" else event["updates"].keys()
-                self._touched[key] = self._touched.get(key, _NOTHING) | changed
+            else:
+                self._touch(event)
         note_drifts(self._env, self._session.findings)
         return Exit.PARTIAL if self._noted else Exit.OK
 
+    def _touch(self, event: StreamEvent) -> None:
+        key = event["conversationId"], event.get("blockId", "")
+        changed = _WHOLE
+        if event["type"] == "block_update" and key in self._session.blocks:
+            changed = frozenset(event["updates"])
+        elif event["type"] != "block_complete":
+            return
+        known = self._touched.get(key)
+        self._touched[key] = changed if known is None else known | changed
+
     def _flush(self) -> None:
-        replaced = 0
-        for key, fields in self._touched.items():
-            block = self._blocks[key]
-            known = key in self._printed
-            if self._plain:
-                page = self._page(block, fields, known=known)
-                if not page:
-                    replaced += bool(known and block.get("superseded") and "superseded" in fields)
-                    continue
-                print_text(self._env, page)
-            elif not fields <= _UNPRINTED or not known:
-                print_json(self._env, block)
-            self._printed.add(key)
-        if replaced:
-            print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
+        if self._plain:
+            self._print_pages()
+        else:
+            due = [
+                key
+                for key, fields in self._touched.items()
+                if not fields <= _UNPRINTED or key not in self._printed
+            ]
+            print_lines(self._env, self._session.blocks.pieces(due))
+            self._printed.update(self._touched)
         self._touched.clear()
         for finding in self._session.findings:
             # A file that is read again has the same findings.
@@ -270,6 +281,20 @@ class SessionPrinter:
                 self._noted.add(str(finding))
                 note(self._env, str(finding))
         self._env.stdout.flush()
+
+    def _print_pages(self) -> None:
+        replaced = 0
+        for key, fields in self._touched.items():
+            block = self._session.blocks[key]
+            known = key in self._printed
+            page = self._page(block, fields, known=known)
+            if page:
+                print_text(self._env, page)
+                self._printed.add(key)
+            else:
+                replaced += bool(known and block.get("superseded") and "superseded" in fields)
+        if replaced:
+            print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
 
     def _page(self, block: Block, fields: frozenset[str], *, known: bool) -> str:
         """Return a block as text; empty if it was printed before, unless it is a subagent's end."""

@@ -9,6 +9,7 @@ from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import OutputReader, StoreReader
 from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.parse import SUFFIXES, find_native, is_native_reference, main_in, owner_of
+from agentsdir.formats.block_lines import BlockStore
 from agentsdir.formats.errors import (
     AgentsdirError,
     Invalid,
@@ -92,6 +93,11 @@ class _LazyFollower:
             architecture, follower = self._begun
             with registry.adapter_errors(architecture):
                 yield from follower.end()
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The completed blocks, each as the events so far left it."""
+        return BlockStore() if self._begun is None else self._begun[1].blocks
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -242,19 +248,26 @@ def _store_reader(name: str) -> tuple[Architecture, StoreReader]:
     return architecture, reader
 
 
-def live_translator() -> Translator:
-    """Return a translator for the standard output of any known client."""
+def live_translator(*, keep: bool = True) -> DetectingTranslator:
+    """Return a translator for the standard output of any known client.
+
+    Args:
+        keep: `blocks` of the translator has the completed blocks, each as the events left it.
+    """
     readers = (one.reader for one in registry.built_in())
-    return _DetectingTranslator([reader for reader in readers if isinstance(reader, OutputReader)])
+    outputs = [reader for reader in readers if isinstance(reader, OutputReader)]
+    return DetectingTranslator(outputs, keep=keep)
 
 
-class _DetectingTranslator:
+class DetectingTranslator:
     """Translates the output of the client that is recognised from its first lines.
 
     Lines are held back until then.
     """
 
-    def __init__(self, readers: Sequence[OutputReader]) -> None:
+    def __init__(self, readers: Sequence[OutputReader], *, keep: bool) -> None:
+        self.blocks = BlockStore()
+        self._keep = keep
         self._readers = readers
         self._held: list[bytes] = []
         self._size = self._lines = 0
@@ -268,7 +281,7 @@ class _DetectingTranslator:
     def line(self, line: bytes) -> Iterator[StreamEvent]:
         """Translate one line. Raises `NotATranscript` if the first lines are of no known client."""
         if self._translator is not None:
-            yield from self._translator.line(line)
+            yield from self._kept(self._translator.line(line))
             return
         self._held.append(line)
         self._size += len(line)
@@ -286,13 +299,19 @@ class _DetectingTranslator:
         """Yield the last events. Raises `NotATranscript` for output that no reader recognises."""
         if self._translator is None:
             raise self._unknown()
-        yield from self._translator.end()
+        yield from self._kept(self._translator.end())
+
+    def _kept(self, events: Iterator[StreamEvent]) -> Iterator[StreamEvent]:
+        for event in events:
+            if self._keep:
+                self.blocks.apply(event)
+            yield event
 
     def _begin(self, reader: OutputReader) -> Iterator[StreamEvent]:
         self._translator = reader.translate_stream()
         held, self._held = self._held, []
         for line in held:
-            yield from self._translator.line(line)
+            yield from self._kept(self._translator.line(line))
 
     def _unknown(self) -> NotATranscript:
         said = next((line.strip() for line in self._held if line.strip()), b"")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.block_lines import NESTED, encodable, is_too_deep, line_of
 from agentsdir.formats.blocks import (
     BLOCKS,
     COUNTED,
@@ -24,13 +25,13 @@ from agentsdir.formats.blocks import (
     usage,
 )
 from agentsdir.formats.findings import Drifts
-from agentsdir.formats.jsontext import CONTAINERS, deeper_than
 from agentsdir.formats.rows import Tally
 from agentsdir.formats.source import LineSpool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from agentsdir.formats.block_lines import Key
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.findings import Finding
 
@@ -98,17 +99,15 @@ class BlockSink(Protocol):
 # it becomes known within some rows: so the last blocks are held back, and are written whole.
 
 DROPPED = -1
-# Where foreign values of any depth can stand: by block type, and in what comes late.
-_NESTED = {kind: row.nested for kind, row in BLOCKS.items() if row.nested}
-_LATE = frozenset(name for names in _NESTED.values() for name in names)
+# Where foreign values of any depth can stand in what comes late.
+_LATE = frozenset(name for names in NESTED.values() for name in names)
 # What a live block says from the start although a reader learns it later.
-_UNTIL_KNOWN = {kind: row.until_known for kind, row in BLOCKS.items()}
+_UNTIL_KNOWN = {kind: row.until_known for kind, row in BLOCKS.items() if row.until_known}
 # What comes late for each call and each message, soon after its block. Any encoder takes it.
 _SOON = frozenset({"status", "usage"})
 # How many blocks are held back, and how long a row may be of which they are.
 HELD = 16
 HELD_ROW = 128 * 1024
-_DEEPEST = jsontext.MAX_DEPTH - 1  # the block itself is a level
 
 
 class Link(NamedTuple):
@@ -255,9 +254,9 @@ class ParseSink:
                 line = dumps(block if late is None else {**block, **late}, None, newline)
             except TypeError:
                 line = _lossy_with(block, late)
-            for name in _NESTED.get(block["type"], ()):
-                if type(block.get(name)) in CONTAINERS and deeper_than(block[name], _DEEPEST):
-                    line = _lossy_with(block, late)
+            nested = NESTED.get(block["type"])
+            if nested is not None and is_too_deep(block, nested):
+                line = _lossy_with(block, late)
             lines.append(line)
         self._spool.add(*lines)
         self._spooled += len(lines)
@@ -466,26 +465,6 @@ def total_usage(conversations: dict[str, Conversation]) -> Usage:
     return total
 
 
-def encodable(block: Block) -> Block:
-    """Return the block as it is, or, where no encoder would take it, cleaned and marked `lossy`."""
-    kind = block["type"]
-    try:
-        orjson.dumps(block)
-    except TypeError:
-        return jsontext.cleaned(block)
-    if kind in _NESTED and _is_too_deep(block, _NESTED[kind]):
-        return jsontext.cleaned(block)
-    return block
-
-
-def _is_too_deep(block: Block, names: Iterable[str]) -> bool:
-    for name in names:
-        value = block.get(name)
-        if type(value) in CONTAINERS and deeper_than(value, _DEEPEST):
-            return True
-    return False
-
-
 def _lossy_with(block: Block, late: dict[str, Any] | None) -> bytes:
     line = _encode_lossy(block)
     return line if late is None else _lengthened(line, late)
@@ -510,7 +489,7 @@ def _encode_late(late: dict[str, Any]) -> bytes:
         line = orjson.dumps(late)
     except TypeError:
         return _encode_lossy(late)[:-1]
-    if _LATE.isdisjoint(late) or not _is_too_deep(late, _LATE):
+    if _LATE.isdisjoint(late) or not is_too_deep(late, _LATE):
         return line
     return _encode_lossy(late)[:-1]
 
@@ -540,7 +519,7 @@ class LiveSink:
     """
 
     def __init__(
-        self, *, hidden: bool = False, begun_as: Callable[[Block], str | None] = lambda _block: None
+        self, *, hidden: bool = False, begun_as: Callable[[Block], str | None] | None = None
     ) -> None:
         self.wants_hidden = hidden
         self.tally = Tally()
@@ -553,9 +532,11 @@ class LiveSink:
         self.messages: MessageTokens | None = None
         self.own_count: Usage | None = None
         self.uncounted = False
+        # What `drain` returns, and the lines of the blocks that these events complete.
         self._events: list[StreamEvent] = []
-        # By the reader's handle: the stream's handle and conversation, and what came late.
-        self._places: list[tuple[str, str]] = []
+        self._lines: list[bytes] = []
+        # By the reader's handle: the conversation and the stream's handle, and what came late.
+        self._keys: list[Key] = []
         self._late: dict[int, dict[str, Any]] = {}
         # The type and the hash of the words of each block that has any.
         self._words: dict[int, tuple[str, int]] = {}
@@ -566,12 +547,17 @@ class LiveSink:
 
     def __len__(self) -> int:
         """Return how many blocks were added, which is the handle of the next one."""
-        return len(self._places)
+        return len(self._keys)
 
     def drain(self) -> list[StreamEvent]:
         """Return the events since the last call, in order."""
-        events, self._events = self._events, []
-        return events
+        return self.drain_lines()[0]
+
+    def drain_lines(self) -> tuple[list[StreamEvent], list[bytes]]:
+        """Return the events since the last call, and each block that they complete as a line."""
+        drained = self._events, self._lines
+        self._events, self._lines = [], []
+        return drained
 
     def emit(self, event: StreamEvent) -> None:
         """Add an event that is not a reader's."""
@@ -581,44 +567,51 @@ class LiveSink:
         """Complete a block; return its handle for `amend`, `DROPPED` for an unwanted hidden one."""
         if "hidden" in block and block["hidden"] and not self.wants_hidden:
             return DROPPED
-        block = encodable(block)
+        number = len(self._keys)
+        kind, conversation = block["type"], block["conversationId"]
         late: dict[str, Any] = {}
-        for name, value in _UNTIL_KNOWN.get(block["type"], {}).items():
-            if name not in block:
-                block[name] = late[name] = value
-        number = len(self._places)
-        self._late[number] = late
+        if kind in _UNTIL_KNOWN:
+            for name, value in _UNTIL_KNOWN[kind].items():
+                if name not in block:
+                    block[name] = late[name] = value
+            self._late[number] = late
+        line = line_of(block)
+        if line is None:
+            for name in late:
+                del block[name]
+            block = {**jsontext.cleaned(block), **late}
+            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         if isinstance(block.get("content"), str):
-            self._words[number] = block["type"], hash(block["content"])
-        conversation = block["conversationId"]
-        self.conversation(conversation)
-        handle = self._begun_as(block) or block["id"]
-        self._places.append((handle, conversation))
-        self._unmoved.setdefault(conversation, array("l")).append(number)
-        self._events.append(blocks.block_complete(handle, block))
+            self._words[number] = kind, hash(block["content"])
+        if conversation not in self._unmoved:
+            self.conversation(conversation)
+            self._unmoved[conversation] = array("l")
+        self._unmoved[conversation].append(number)
+        begun = None if self._begun_as is None else self._begun_as(block)
+        key = conversation, begun or block["id"]
+        self._keys.append(key)
+        self._lines.append(line)
+        self._events.append(blocks.block_complete(key[1], block))
         return number
 
     def amend(self, handle: int, **late: Any) -> None:
         """Update what is new among the fields of a block that was added before."""
         if handle == DROPPED:
             return
-        known = self._late[handle]
+        known = self._late.setdefault(handle, {})
         news = {name: value for name, value in late.items() if known.get(name, _NEVER) != value}
         if news:
             known.update(news)
-            self._events.append(blocks.block_update(*self._update(handle, news)))
-
-    def _update(self, handle: int, news: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-        name, conversation = self._places[handle]
-        cleaned = encodable({"type": "system", **news})
-        del cleaned["type"]
-        return name, cleaned, conversation
+            cleaned = encodable({"type": "system", **news})
+            del cleaned["type"]
+            conversation, name = self._keys[handle]
+            self._events.append(blocks.block_update(name, cleaned, conversation))
 
     def move(self, handle: int, position: int, rank: int) -> None:
         """Show the block that was added last before the one whose handle is `position`."""
         if handle == DROPPED:
             return
-        name, conversation = self._places[handle]
+        conversation, name = self._keys[handle]
         moved = self._moved.setdefault(conversation, [])
         unmoved = self._unmoved[conversation]
         del unmoved[bisect_left(unmoved, handle)]
@@ -630,7 +623,7 @@ class LiveSink:
         moved.insert(here, (position, rank, handle))
         if following is not None:
             event = next(e for e in reversed(self._events) if e.get("blockId") == name)
-            event["before"] = self._places[following][0]
+            event["before"] = self._keys[following][1]
 
     def supersede(self, handle: int, reason: str) -> None:
         """Mark a block as replaced. A stream does not say why."""

@@ -12,6 +12,7 @@ from agentsdir.adapters.claude import store
 from agentsdir.adapters.claude.discover import FirstRows, is_child, is_child_of
 from agentsdir.adapters.claude.sessions import SessionParser, own_session, sidecar, thread_name
 from agentsdir.adapters.claude.shapes import is_row
+from agentsdir.formats.block_lines import BlockStore
 from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.rows import LineFeed
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.findings import Finding
 
 # How many lines are read before their events are yielded, so that a long file is not collected.
-_BATCH = 256
+_BATCH = 64
 
 
 class _ClaudeTail:
@@ -106,7 +107,8 @@ class ClaudeFollower:
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
-        self._emitted = EmittedDiff()
+        self.blocks = BlockStore()
+        self._emitted = EmittedDiff(self.blocks)
         self._sink = LiveSink(hidden=hidden)
         self._session = SessionParser(self._sink)
         # The names of the session, and files beside it whose beginnings say that they are not its
@@ -139,7 +141,7 @@ class ClaudeFollower:
                 file.parser.describe(file.meta)
         if grown or described:
             self._session.settle()
-            yield from self._emitted.emit(self._sink.drain())
+            yield from self._emitted.emit(*self._sink.drain_lines())
         yield from self._emitted.finish_again()
 
     def end(self) -> Iterator[StreamEvent]:
@@ -155,7 +157,7 @@ class ClaudeFollower:
             if rest and file.parser is not None:
                 file.take(rest)
         self._session.finish()
-        yield from self._emitted.emit(self._sink.drain())
+        yield from self._emitted.emit(*self._sink.drain_lines())
         yield from self._emitted.finish_again()
 
     def _read(self, files: Sequence[_ClaudeTail]) -> Iterator[StreamEvent]:
@@ -165,7 +167,7 @@ class ClaudeFollower:
             for number, line in enumerate(file.tail.lines()):
                 file.take(line)
                 if number % _BATCH == 0:
-                    yield from self._emitted.emit(self._sink.drain())
+                    yield from self._emitted.emit(*self._sink.drain_lines())
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
         """Read all files again if a subagent's file had rows before the main transcript did."""

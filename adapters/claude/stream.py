@@ -11,9 +11,10 @@ from agentsdir.adapters.claude.shapes import SYNTHETIC, identifier, is_row, mapp
 from agentsdir.adapters.claude.subagents import TOOLS
 from agentsdir.adapters.claude.tokens import RunUsage, message_usage, parse_result, total_cost
 from agentsdir.formats import blocks
+from agentsdir.formats.block_lines import encodable
 from agentsdir.formats.blocks import MAIN, Deltas, make_block
 from agentsdir.formats.rows import LineFeed
-from agentsdir.formats.sink import StdoutSink, encodable
+from agentsdir.formats.sink import StdoutSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,12 +31,13 @@ from agentsdir.adapters.gemini.read import (
 )
 from agentsdir.adapters.gemini.shapes import dict_of, text_of
 from agentsdir.adapters.protocol import SessionFiles, Transcript
+from agentsdir.formats.block_lines import BlockStore, encodable
 from agentsdir.formats.blocks import MAIN, add_usage, metadata_update, no_usage, usage
 from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.findings import Drifts, Finding
 from agentsdir.formats.rows import LineFeed
-from agentsdir.formats.sink import LiveSink, ParseSink, encodable
+from agentsdir.formats.sink import LiveSink, ParseSink
 from agentsdir.formats.source import HEAD, Source
 from agentsdir.formats.tail import Look, Tail
 
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.discover import FileEnds
     from agentsdir.adapters.gemini.fold import MessageIndex, Signature
     from agentsdir.adapters.gemini.shapes import ChatMessage
+    from agentsdir.formats.block_lines import Key
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
-    from agentsdir.formats.diff import Key
     from agentsdir.formats.sink import Conversation
 
 
@@ -462,10 +463,10 @@ _BATCH_BYTES = 1024 * 1024
 class _GeminiTail:
     """One transcript that is tailed, and what was emitted of it."""
 
-    def __init__(self, path: Path, *, is_main: bool) -> None:
+    def __init__(self, path: Path, store: BlockStore, *, is_main: bool) -> None:
         self.tail = Tail(path)
         self.is_main = is_main
-        self.emitted = EmittedDiff()
+        self.emitted = EmittedDiff(store)
         self.thread: TailedThread | None = None
         self.snapshot: SnapshotReader | None = None
         self.head = b""
@@ -508,7 +509,8 @@ class GeminiFollower:
     """
 
     def __init__(self, main: Path, *, hidden: bool, alone: bool = False) -> None:
-        self._main = _GeminiTail(main, is_main=True)
+        self.blocks = BlockStore()
+        self._main = _GeminiTail(main, self.blocks, is_main=True)
         self._files = [self._main]
         self._hidden = hidden
         self._alone = alone
@@ -814,7 +816,7 @@ class GeminiFollower:
                 continue
             moved = next((file for file in self._files if file.tail.is_at(child)), None)
             if moved is None:
-                yield _GeminiTail(child, is_main=False)
+                yield _GeminiTail(child, self.blocks, is_main=False)
             else:
                 moved.tail.path = child
 

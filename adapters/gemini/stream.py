@@ -10,10 +10,11 @@ from agentsdir.adapters.gemini.shapes import dict_of, stream_usage, text_of
 from agentsdir.adapters.gemini.speakers import COMMAND
 from agentsdir.adapters.gemini.stdout import FAILED, StreamReader
 from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.block_lines import encodable
 from agentsdir.formats.blocks import MAIN, Deltas, add_usage, no_usage
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LineFeed
-from agentsdir.formats.sink import StdoutSink, encodable
+from agentsdir.formats.sink import StdoutSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -258,7 +259,9 @@ class JoinedTurn:
     already. Without one, all events come from stdout.
     """
 
-    def __init__(self, translator: GeminiTranslator, follower: Follower | None = None) -> None:
+    def __init__(
+        self, translator: GeminiTranslator, follower: Follower | PendingFollower | None = None
+    ) -> None:
         self._follower = follower
         self._stdout = translator
         # The prefix of the handles of stdout's blocks, and of ids that the file never has.

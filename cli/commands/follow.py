@@ -62,7 +62,7 @@ def run(
     if session == "-":
         if hidden or until_idle >= 0:
             raise UsageError("--hidden and --until-idle are about files, and - is none")
-        translator = live_translator()
+        translator = live_translator(keep=not events)
         printer = SessionPrinter(env, translator, events=events, plain=plain)
         return printer.run(translate(translator, env.stdin))
     followed = find_target(

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.adapters.claude.sessions import SessionParser
+from agentsdir.formats.block_lines import BlockStore
 from agentsdir.formats.blocks import Reducer
-from agentsdir.formats.diff import BlockStore
+from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.rows import LineFeed
 from agentsdir.formats.sink import LiveSink, ParseSink
 
@@ -340,25 +341,24 @@ def test_whatever_the_queue_does_no_prompt_is_lost_and_following_equals_parsing(
         live, reducer = LiveSink(hidden=hidden), Reducer()
         parser = SessionParser(live)
         main, feed = parser.open("0.jsonl"), LineFeed("0.jsonl", live.tally, live.finding)
-        book = BlockStore()
+        store = BlockStore()
+        diff = EmittedDiff(store)
         for line in lines(*rows).splitlines(keepends=True):
             for one in feed.rows(line):
                 main.take(one)
             if data.draw(st.booleans()):
                 parser.settle()
-            for event in live.drain():
+            for event in diff.emit(*live.drain_lines()):
                 reducer.apply(event)
-                book.apply(event)
         parser.finish()
-        for event in live.drain():
+        for event in diff.emit(*live.drain_lines()):
             reducer.apply(event)
-            book.apply(event)
         expected = [
             (block["id"], block["timestamp"], block.get("superseded", False))
             for block in sink.blocks("all")
             if hidden or not block.get("hidden")
         ]
-        for blocks in (reducer.blocks(), [book[key] for key in book]):
+        for blocks in (reducer.blocks(), [store[key] for key in diff]):
             assert [
                 (block["id"], block["timestamp"], block.get("superseded", False))
                 for block in blocks

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.formats import blocks
+from agentsdir.formats.block_lines import BlockStore, line_of
 from agentsdir.formats.blocks import Reducer
-from agentsdir.formats.diff import BlockStore, EmittedDiff
+from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.source import RecordSpool
 
 
@@ -27,6 +28,15 @@ def complete(name: str, **fields: Any) -> dict[str, Any]:
 def update(name: str, **fields: Any) -> dict[str, Any]:
     """Return the event that changes a block."""
     return blocks.block_update(name, fields, "main")
+
+
+NAMES = "abcdefgh"
+
+
+def emit(diff: EmittedDiff, events: list[Any]) -> list[Any]:
+    """Give a diff some events, with the lines of their blocks; return what it passes on."""
+    lines = [line_of(event["block"]) or b"" for event in events if "block" in event]
+    return list(diff.emit(events, lines))
 
 
 def test_records_of_any_number_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,36 +64,60 @@ def test_records_come_back_in_any_order(limit: int) -> None:
 def test_a_book_holds_each_block_as_it_stands() -> None:
     """What has merely begun is not in it, nor changed by an update."""
     book = BlockStore()
-    assert book.apply(blocks.block_start("a", block("a", message=""))) is None
-    assert book.apply(update("a", status="x")) is None
-    assert book.apply(complete("a", message="m")) == block("a", message="m")
-    assert book.apply(update("a", status="x")) == block("a", message="m", status="x")
+    book.apply(blocks.block_start("a", block("a", message="")))
+    book.apply(update("a", status="x"))
+    assert ("main", "a") not in book
+    book.apply(complete("a", message="m"))
+    assert book["main", "a"] == block("a", message="m")
+    book.apply(update("a", status="x"))
     assert book["main", "a"] == block("a", message="m", status="x")
-    assert list(book) == [("main", "a")]
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(complete, st.sampled_from(NAMES), message=st.sampled_from(["", "x" * 99])),
+        st.builds(update, st.sampled_from(NAMES), message=st.sampled_from("xy")),
+        st.builds(update, st.sampled_from(NAMES), status=st.sampled_from("xy")),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(CHANGES, st.lists(st.sampled_from(NAMES)), st.integers(1, 5), st.integers(0, 300))
+def test_a_store_gives_blocks_as_events_leave_them_in_any_order(
+    events: list[Any], asked: list[str], recent: int, in_memory: int
+) -> None:
+    """Whether a block is recent, in memory or in the scratch file when it changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentsdir.formats.block_lines.RECENT", recent)
+        patch.setattr("agentsdir.formats.block_lines.RECENT_LINE", 150)
+        patch.setattr("agentsdir.formats.block_lines.IN_MEMORY", in_memory)
+        patch.setattr("agentsdir.formats.source.CHUNK", 64)
+        store, known = BlockStore(), {}
+        for event in events:
+            store.apply(event)
+            name = event["blockId"]
+            if event["type"] == "block_complete":
+                known[name] = event["block"]
+            elif name in known:
+                known[name] = {**known[name], **event["updates"]}
+        names = [name for name in asked if name in known]
+        expected = b"".join(line_of(known[name]) or b"" for name in names)
+        assert b"".join(store.pieces([("main", name) for name in names])) == expected
+        assert all(store["main", name] == value for name, value in known.items())
 
 
 def test_only_the_difference_is_told_again() -> None:
     """New, changed, gone and come back; nothing that is as it was."""
-    diff = EmittedDiff()
+    diff = EmittedDiff(BlockStore())
     first = [complete("a"), complete("b", message="1"), complete("c", output="x"), complete("d")]
-    assert list(diff.emit(first)) == first
+    assert emit(diff, first) == first
     assert list(diff.finish_again()) == []
 
     diff.start_again()
-    assert (
-        list(
-            diff.emit(
-                [
-                    complete("a"),
-                    complete("b"),
-                    update("b", message="2"),
-                    complete("c"),
-                    complete("e"),
-                ]
-            )
-        )
-        == []
-    )
+    again = [complete("a"), complete("b"), update("b", message="2"), complete("c"), complete("e")]
+    assert emit(diff, again) == []
     assert list(diff.finish_again()) == [
         update("b", message="2"),
         complete("c"),  # a field went, which no update can say
@@ -92,13 +126,13 @@ def test_only_the_difference_is_told_again() -> None:
     ]
 
     diff.start_again()
-    list(diff.emit([complete(name) for name in "acde"] + [complete("b", message="2")]))
+    emit(diff, [complete(name) for name in "acde"] + [complete("b", message="2")])
     assert list(diff.finish_again()) == [update("d", superseded=False)]
 
 
 def test_a_block_may_be_stated_as_often_as_one_likes() -> None:
     """It is told when it is new, and then only what changed of it."""
-    diff = EmittedDiff()
+    diff = EmittedDiff(BlockStore())
     assert list(diff.restate(block("a", message="1"))) == [complete("a", message="1")]
     assert list(diff.restate(block("a", message="1"))) == []
     assert list(diff.restate(block("a", message="2"))) == [update("a", message="2")]
@@ -115,8 +149,8 @@ def test_a_block_may_be_stated_as_often_as_one_likes() -> None:
 
 def test_what_an_incomplete_reading_lacks_is_gone_only_at_the_end() -> None:
     """Unless it is stated after all."""
-    diff = EmittedDiff()
-    list(diff.emit([complete(name) for name in "abc"]))
+    diff = EmittedDiff(BlockStore())
+    emit(diff, [complete(name) for name in "abc"])
     diff.start_again()
     assert list(diff.restate(block("a"))) == []
     assert list(diff.finish_again(whole=False)) == []
@@ -138,14 +172,14 @@ EVENTS = st.lists(
 @given(st.lists(EVENTS, min_size=1, max_size=4))
 def test_whoever_reduces_what_is_told_has_what_was_told_last(diffs: list[list[Any]]) -> None:
     """However often a session is told again, and however it differs."""
-    diff, heard, last = EmittedDiff(), Reducer(), Reducer()
+    diff, heard, last = EmittedDiff(BlockStore()), Reducer(), Reducer()
     for number, events in enumerate(diffs):
         if number:
             diff.start_again()
         last = Reducer()
         for event in events:
             last.apply(event)
-        for event in [*diff.emit(events), *diff.finish_again()]:
+        for event in [*emit(diff, events), *diff.finish_again()]:
             heard.apply(event)
     stands = {
         one["id"]: {name: value for name, value in one.items() if name != "superseded"}
