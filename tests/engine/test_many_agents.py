@@ -97,6 +97,24 @@ def test_an_agent_that_changes_after_it_was_read_is_read_again(
 
 
 @pytest.mark.usefixtures("deals_few")
+def test_what_was_said_of_an_agent_does_not_hold_once_another_agent_was_removed(stage: Any) -> None:
+    """Its own log is as it was, but the log of a bundle may name any agent as a subagent."""
+    ephemeral = stage.new(ephemeral=True)
+    crash(stage, ephemeral)
+    others = [stage.new() for _ in range(3)]
+    running = {"child": ephemeral.id, "name": "reviewer", "status": "running"}
+    stage.append(others[-1], "agent.spawned", running)
+    actions = []
+    for jobs in (1, 3):
+        scene = copied(stage, f"copy-{jobs}")
+        agents = [scene.services.layout.agent(one.id) for one in (ephemeral, *others)]
+        actions.append([one.actions for one in restore_all(scene.services, agents, jobs=jobs)])
+    assert [bool(some) for some in actions[0]] == [True, False, False, True]
+    assert "is gone" in actions[0][-1][-1]
+    assert actions[0] == actions[1]
+
+
+@pytest.mark.usefixtures("deals_few")
 def test_agents_are_validated_alike_by_any_number_of_processes(stage: Any) -> None:
     """The same findings in the same order, and the same counts; also for odd names."""
     furnish(stage)
