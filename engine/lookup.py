@@ -171,6 +171,19 @@ def make_index(layout: Layout) -> None:
             pass
 
 
+def not_in_index(layout: Layout) -> list[str]:
+    """Return the ids of the agents that an index which counts does not say as they are.
+
+    A lookup may miss them. None if there is no such index, or if it has changed meanwhile.
+    """
+    index = read_index(layout)
+    if index is None:
+        return []
+    found = index.lacks(_identity(one) for one in each_agent(layout) if one.document is not None)
+    now = read_index(layout) if found else None
+    return found if now is not None and now.data == index.data else []
+
+
 def _identity(listed: ListedAgent) -> Identity:
     said = listed.document
     if said is None:

@@ -330,14 +330,14 @@ def _measure(path: Path, entry: Mapping[str, Any]) -> tuple[int, str]:
         return os.fstat(stream.fileno()).st_size, digest
 
 
-# routes/ and slots/ are unverified caches of the agents' logs. An error there misleads no reader,
-# but shows that another program wrote it (docs/behaviour.md, "Routes").
+# routes/, slots/ and index.jsonl are unverified caches of the agents' logs. An error there misleads
+# no reader, but shows that another program wrote it (docs/behaviour.md, "Routes").
 
 
 def check_indexes(
     layout: Layout, name: str, tally: CheckCounts, *, modes: bool
 ) -> Iterator[Finding]:
-    """Yield the findings of both folders; a missing one is none."""
+    """Yield the findings of both folders and of index.jsonl; a missing one is none."""
     for folder, check in ((layout.routes, _route), (layout.slots, _slot)):
         if folder.is_symlink() or not folder.is_dir():
             continue
@@ -352,6 +352,9 @@ def check_indexes(
             if not any(finding.id == "unsafe-path" for finding in findings):
                 findings += check(layout, folder / entry, inside, tally)
             yield from findings
+    if missing := lookup.not_in_index(layout):
+        reason = f"no line says who these agents are: {lookup.first_few(missing)}"
+        yield Finding("derived-stale", f"{name}/{layout.index.name}", reason)
 
 
 def _route(layout: Layout, path: Path, name: str, tally: CheckCounts) -> Iterator[Finding]:

@@ -61,6 +61,11 @@ class Index:
                 found.update(_agent_id(line) for line in self._lines if part in line)
         return sorted(found - {""})
 
+    def lacks(self, identities: Iterable[Identity]) -> list[str]:
+        """Return the ids of the agents of which no line says who they are."""
+        lines = set(self.data.split(b"\n"))
+        return [who.agent_id for who in identities if _line(who)[:-1] not in lines]
+
 
 _UNKNOWN = b'"session":null'
 

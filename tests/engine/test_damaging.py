@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from agentsdir.engine import settings
-from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.lookup import find_agent, make_index
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import AgentsdirError, Busy, Invalid
@@ -110,8 +110,13 @@ def log_of_another_name(stage: Any, paths: AgentPaths) -> None:
     settings.rename(stage.services, paths, "before")
     before = paths.log.read_bytes()
     settings.rename(stage.services, paths, "after")
-    paths.log.write_bytes(before)
     layout = Layout(stage.root)
+    layout.index.unlink()
+    make_index(layout)
+    paths.log.write_bytes(before)
+    paths.state.unlink()
+    found = {one.id for one in _problems(stage.root, modes=False) if one.file == str(layout.index)}
+    assert found == {"derived-stale"}
     layout.index.unlink()
     assert find_agent(layout, "before").id == paths.id
 

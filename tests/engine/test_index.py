@@ -22,6 +22,7 @@ from agentsdir.engine.lookup import descendants, find_agent
 from agentsdir.engine.restore import sweep_root
 from agentsdir.engine.settings import rename
 from agentsdir.engine.spawn import SpawnRequest, create_child
+from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.store.agent import current_document
@@ -256,6 +257,23 @@ def test_a_hostile_index_that_counts_costs_a_look(stage: Any, line: Any) -> None
     assert {key for key in truth if found[key] != truth[key]} == {
         key for key in truth if str(truth[key]).startswith("ambiguous: ") and found[key] == dog.id
     }
+
+
+def test_validate_names_the_agents_that_an_index_does_not_say_as_they_are(stage: Any) -> None:
+    """Not where the index does not count, nor an agent that cannot be read, nor older lines."""
+    fox, dog, torn = (stage.new(name=name) for name in ("fox", "dog", "torn"))
+    layout = Layout(stage.root)
+    rename(stage.services, dog, "wolf")
+    assert list(validate([stage.root])) == []
+
+    stage.append(fox, "agent.renamed", {"name": "vixen"})
+    torn.log.unlink()
+    found = [str(one) for one in validate([stage.root]) if one.file.endswith("index.jsonl")]
+    assert found == [f"{layout.index}: derived-stale: no line says who these agents are: {fox.id}"]
+
+    with layout.index.open("ab") as stream:
+        stream.write(b"{}\n")
+    assert not [one for one in validate([stage.root]) if one.file.endswith("index.jsonl")]
 
 
 def forge(layout: Layout, before: bytes, *lines: Any) -> None:
