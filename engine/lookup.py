@@ -141,7 +141,7 @@ def _listed(paths: AgentPaths) -> ListedAgent | None:
         return ListedAgent(paths, None, (), _as_invalid(paths.folder, error))
 
 
-def _each_of(layout: Layout, agent_ids: Iterable[str]) -> Iterator[ListedAgent]:
+def each_of(layout: Layout, agent_ids: Iterable[str]) -> Iterator[ListedAgent]:
     """Yield some agents as `each_agent` does, in the order of their ids."""
     for agent_id in agent_ids:
         with suppress(NoSuchAgent, UnsafePath):
@@ -161,7 +161,7 @@ def hold_create_lock(layout: Layout) -> Iterator[IndexWriter]:
             if index.is_stale:
                 index.rebuild(map(_identity, each_agent(layout)))
             else:
-                index.append(map(_identity, _each_of(layout, index.added)))
+                index.append(map(_identity, each_of(layout, index.added)))
 
 
 def make_index(layout: Layout) -> None:
@@ -222,7 +222,7 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
         parts = [by_name(reference), by_session(session)]
         if len(bare) >= ids.MIN_PREFIX:
             parts += [by_prefix(reference), by_session(bare)]
-        found = _matching(_each_of(layout, known.find(*parts)), reference, session, bare)
+        found = _matching(each_of(layout, known.find(*parts)), reference, session, bare)
     found = found or _matching(each_agent(layout, archived=archived), reference, session, bare)
     if not found:
         raise _not_found(layout, reference, archived=archived)
@@ -448,7 +448,7 @@ def descendants(layout: Layout, agent_id: str) -> list[ListedAgent]:
     found: list[ListedAgent] = []
     seen, waiting = {agent_id}, [agent_id]
     for above in waiting:
-        some = _by_parent(_each_of(layout, known.find(by_parent(above)))) if known else everyone
+        some = _by_parent(each_of(layout, known.find(by_parent(above)))) if known else everyone
         for child in some.get(above, ()):
             if child.paths.id not in seen:
                 seen.add(child.paths.id)

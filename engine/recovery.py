@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.inbox import find_message
-from agentsdir.engine.lookup import find_readable
+from agentsdir.engine.lookup import each_of, find_readable
 from agentsdir.engine.notices import (
     Step,
     Subagent,
@@ -286,11 +286,10 @@ def _block(turn_id: str, block: dict[str, Any]) -> dict[str, Any]:
 def agents_with_unsent(layout: Layout, agents: set[str]) -> dict[str, list[AgentPaths]]:
     """Return, by the receiving agent's id, the other agents that have unsent messages for it."""
     found: dict[str, list[AgentPaths]] = {}
-    for agent_id in layout.agent_ids():
-        if agent_id in agents or (one := find_readable(layout, agent_id)) is None:
-            continue
-        for to in {entry["to"] for entry in one[1].unsent.values()} & agents:
-            found.setdefault(to, []).append(one[0])
+    for sender in each_of(layout, (one for one in layout.agent_ids() if one not in agents)):
+        unsent = sender.document.get("unsent", {}) if sender.document is not None else {}
+        for to in {entry["to"] for entry in unsent.values()} & agents:
+            found.setdefault(to, []).append(sender.paths)
     return found
 
 
