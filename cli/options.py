@@ -44,7 +44,8 @@ Agent = Annotated[
     str,
     typer.Argument(
         metavar="AGENT",
-        help="An id, a session id, a name, or the first 4 characters (or more) of an id",
+        help="An id, a session id, a name, or the first 4 characters (or more) of one of them;"
+        " @last or @last:PROVIDER: the agent of this folder with the newest turn",
     ),
 ]
 
@@ -111,6 +112,16 @@ To = Annotated[
         metavar="AGENT",
         rich_help_panel=TARGET,
         help="Send to this agent; the only argument is then PROMPT",
+    ),
+]
+Continue = Annotated[
+    bool,
+    typer.Option(
+        "--continue",
+        "-c",
+        rich_help_panel=TARGET,
+        help="Send to the agent of this folder with the newest turn, as @last; the only argument is"
+        " then PROMPT",
     ),
 ]
 Connector = Annotated[

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentsdir.cli.naming import LAST, find_agent
 from agentsdir.cli.options import read_pairs
 from agentsdir.engine.create import NewAgent, create_agent, default_target, find_or_create
-from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class TargetOptions(NamedTuple):
 
     words: tuple[str, ...] = ()
     to: str = ""
+    last: bool = False
     sender: str = ""
     connector: str = ""
     user: str = ""
@@ -54,7 +55,7 @@ class TargetOptions(NamedTuple):
     @property
     def _named_by_option(self) -> bool:
         """Whether an option names the agent, in place of the argument AGENT."""
-        return bool(self.to) or (self.may_create and not self.create)
+        return bool(self.to) or self.last or (self.may_create and not self.create)
 
     def agent_and_prompt(self, env: Environment) -> tuple[str, str]:
         """Return the argument AGENT, or an empty text, and the argument PROMPT, or `-`.
@@ -94,21 +95,22 @@ def find_target(env: Environment, services: Services, options: TargetOptions) ->
     _check_ways(options, agent)
     if options.may_create:
         return _find_or_create(env, services, options, agent)
-    if options.to or agent:
-        return find_agent(services.layout, options.to or agent)
+    if named := LAST if options.last else options.to or agent:
+        return find_agent(env, named)
     sender = options.sender or (env.turn.agent_id if env.turn else "")
     if not sender:
         raise _no_target()
-    return default_target(services, find_agent(services.layout, sender))
+    return default_target(services, find_agent(env, sender))
 
 
 def _no_target() -> UsageError:
-    return UsageError("no agent is named", hint="give AGENT, or --to, --connector, --cron, …")
+    return UsageError("no agent is named", hint="give AGENT, or --continue, --to, --connector, …")
 
 
 def _check_ways(options: TargetOptions, agent: str) -> None:
     ways = {
         "--to": options.to,
+        "--continue": options.last,
         "--connector, --user and --channel": options.connector or options.user or options.channel,
         "--cron": options.cron,
         "--heartbeat": options.heartbeat,

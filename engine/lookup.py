@@ -36,6 +36,7 @@ from agentsdir.formats.store.index import (
     Identity,
     IndexWriter,
     by_name,
+    by_name_prefix,
     by_parent,
     by_prefix,
     by_session,
@@ -46,7 +47,7 @@ from agentsdir.formats.store.locks import read_note
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from agentsdir.formats.findings import Finding
@@ -203,7 +204,7 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     """Return the one agent that `reference` names.
 
     In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
-    characters of either id. With `archived`, only archived agents are searched. Raises
+    characters of any of these. With `archived`, only archived agents are searched. Raises
     `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the candidates.
     """
     layout.check_version(writing=False)
@@ -220,8 +221,10 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     found: list[AgentPaths] = []
     if not archived and (known := read_index(layout)) is not None:
         parts = [by_name(reference), by_session(session)]
+        if len(reference) >= ids.MIN_PREFIX:
+            parts += [by_prefix(reference), by_name_prefix(reference)]
         if len(bare) >= ids.MIN_PREFIX:
-            parts += [by_prefix(reference), by_session(bare)]
+            parts.append(by_session(bare))
         found = _matching(each_of(layout, known.find(*parts)), reference, session, bare)
     found = found or _matching(each_agent(layout, archived=archived), reference, session, bare)
     if not found:
@@ -254,11 +257,18 @@ def _matching(
             return [paths]
         if document and document["name"] == reference:
             (live if listed.is_live else named).append(paths)
-        elif len(bare) >= ids.MIN_PREFIX and (
-            paths.id.startswith(reference) or (document and document["sessionId"].startswith(bare))
-        ):
+        elif _has_prefix(paths.id, reference) or (document and _begins(document, reference, bare)):
             prefixed.append(paths)
     return live or named or prefixed
+
+
+def _begins(document: dict[str, Any], reference: str, bare: str) -> bool:
+    name = document["name"] or ""
+    return _has_prefix(document["sessionId"], bare) or _has_prefix(name, reference)
+
+
+def _has_prefix(text: str, prefix: str) -> bool:
+    return len(prefix) >= ids.MIN_PREFIX and text.startswith(prefix)
 
 
 def first_few(candidates: list[str]) -> str:
@@ -292,7 +302,7 @@ def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState
 
 
 def find_agents(
-    layout: Layout, references: list[str], *, archived: bool = False
+    layout: Layout, references: Sequence[str], *, archived: bool = False
 ) -> list[AgentPaths]:
     """Return the agents that `references` name, each once (errors of `find_agent`)."""
     found = [find_agent(layout, reference, archived=archived) for reference in references]
@@ -349,20 +359,61 @@ def resolve(layout: Layout, strategy: str, *, but: str = "") -> Resolved:
     if kind is None:
         known = ", ".join(STRATEGIES)
         raise UsageError(f"there is no strategy {strategy!r}", hint=f"one of {known}")
+
+    def is_wanted(listed: ListedAgent, document: dict[str, Any]) -> bool:
+        return listed.paths.id != but and _is_of_kind(document, kind)
+
+    missing = NoSuchAgent(
+        f"no live {kind} agent in {layout.root}", hint=f"`agentsdir new --type {kind}` makes one"
+    )
+    return _most_recent(layout, is_wanted, missing)
+
+
+def last_agent(layout: Layout, folder: str, provider: str = "") -> Resolved:
+    """Return the most recent live foreground agent of a working directory.
+
+    Args:
+        folder: the real path of the working directory.
+        provider: the name of the agent's provider; any, if it is empty.
+
+    Raises `NoSuchAgent` when there is none.
+    """
+
+    def is_wanted(_: ListedAgent, document: dict[str, Any]) -> bool:
+        return (
+            _is_of_kind(document, STRATEGIES[FOREGROUND])
+            and document["cwd"] == folder
+            and provider in ("", document["type"])
+        )
+
+    whose = f"{provider} agent" if provider else "agent"
+    missing = NoSuchAgent(
+        f"no live {whose} of {folder} in {layout.root}",
+        hint="`agentsdir list` shows all agents, and `agentsdir new` makes one",
+    )
+    return _most_recent(layout, is_wanted, missing)
+
+
+def _most_recent(
+    layout: Layout, is_wanted: Callable[[ListedAgent, dict[str, Any]], bool], missing: NoSuchAgent
+) -> Resolved:
     layout.check_version(writing=False)
     unreadable: list[ListedAgent] = []
     found: list[tuple[tuple[float, float, str], AgentPaths]] = []
     for listed in each_agent(layout):
         if listed.document is None:
             unreadable.append(listed)
-        elif listed.paths.id != but and listed.is_live and _is_of_kind(listed.document, kind):
+        elif listed.is_live and is_wanted(listed, listed.document):
             found.append((recency(listed.paths.id, listed.document), listed.paths))
     if not found:
-        raise NoSuchAgent(
-            f"no live {kind} agent in {layout.root}",
-            hint=f"`agentsdir new --type {kind}` makes one",
-        )
+        raise missing
     return Resolved(min(found, key=lambda one: one[0])[1], unreadable)
+
+
+def passed_over(listed: ListedAgent) -> str:
+    """Return a sentence about an agent that could not be read."""
+    why = listed.error.message if listed.error else "it cannot be read"
+    return f"passed over {listed.paths.id}: {why}"
 
 
 def _is_of_kind(document: dict[str, Any], kind: str) -> bool:

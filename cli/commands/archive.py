@@ -10,10 +10,11 @@ from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals, print_agents
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agents
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.services import services_of
 from agentsdir.engine.close import archive_agent, unarchive_agent
-from agentsdir.engine.lookup import each_agent, find_agents
+from agentsdir.engine.lookup import each_agent
 from agentsdir.formats.errors import UsageError
 
 
@@ -23,7 +24,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[AGENT]...",
-            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+            help="Ids, session ids, names, or the first 4 characters (or more) of one; @last",
         ),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Bring archived agents back")] = False,
@@ -52,7 +53,7 @@ def run(
         return print_agents(env, each_agent(layout, archived=True), as_json=as_json)
     if not agents:
         raise UsageError("no agent is named", hint="`agentsdir archive --list` shows archived ones")
-    chosen = find_agents(layout, agents, archived=undo)
+    chosen = find_agents(env, agents, archived=undo)
     layout.check_version(writing=True)
     services = services_of(env)
     refusals = Refusals(env, as_json=as_json)

@@ -6,10 +6,10 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_json
 from agentsdir.cli.services import services_of
 from agentsdir.engine.cancel import clear_abort
-from agentsdir.engine.lookup import find_agent
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     If there is no request, nothing is recorded (exit 0). Requests to the agents below it stay.
     """
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     with services.disk.synced_at_end():

@@ -9,10 +9,10 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.services import services_of
 from agentsdir.engine.close import close, end_closed_turns
-from agentsdir.engine.lookup import find_agent
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     To close a closed agent changes nothing.
     """
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     done = close(services, paths)

@@ -9,11 +9,11 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import capture_and_note
 from agentsdir.engine.bundle import export_bundle, export_transcripts
-from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store import bundles
 
@@ -56,7 +56,7 @@ def run(
     """
     del as_json
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     target = env.cwd / dest
     if dest != "-" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UsageError(f"{dest} is there already", hint="name a new file, or an empty folder")

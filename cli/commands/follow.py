@@ -11,6 +11,7 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.conversation import SessionPrinter
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import agent_reference
 from agentsdir.cli.options import check_seconds
 from agentsdir.cli.output import note, wants_json
 from agentsdir.cli.trust import check_trust
@@ -66,7 +67,7 @@ def run(
         printer = SessionPrinter(env, translator, events=events, plain=plain)
         return printer.run(translate(translator, env.stdin))
     followed = find_target(
-        session,
+        session if (env.cwd / session).exists() else agent_reference(env, session),
         layout=env.layout,
         stores=stores_of(env.home, env.cwd, env.variables),
         cwd=env.cwd,

@@ -9,9 +9,9 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.services import services_of
 from agentsdir.engine.create import fork_agent
-from agentsdir.engine.lookup import find_agent
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     agent. Damaged lines of a transcript are left out of the copy, and reported (exit 3).
     """
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     services = services_of(env)
     made = fork_agent(services, paths, name=name, login=env.login)
     return print_made(env, services, made, as_json=as_json)

@@ -9,8 +9,9 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_document, print_text, wants_json
-from agentsdir.engine.lookup import find_agent, inspection
+from agentsdir.engine.lookup import inspection
 from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
@@ -44,7 +45,7 @@ def run(
     env: Environment = ctx.obj
     if saved and runtime:
         raise UsageError("--saved and --runtime exclude each other")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     if saved or runtime:
         reading = read_agent(paths)
         print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))

@@ -9,11 +9,11 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
 from agentsdir.cli.services import services_of
 from agentsdir.engine.cancel import interrupt, wait_for_turns
-from agentsdir.engine.lookup import find_agent
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
     """
     env: Environment = ctx.obj
     check_text(reason, "reason")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     content = read_prompt(env, message) if message else None
     services = services_of(env)

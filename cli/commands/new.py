@@ -9,6 +9,7 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import agent_reference
 from agentsdir.cli.options import NEW_AGENT, GroupedCommand, read_pairs
 from agentsdir.cli.services import services_of
 from agentsdir.engine.create import CreatedAgent, NewAgent, adopt, create_agent, find_or_create
@@ -186,7 +187,7 @@ def run(
         user=user,
         channel=channel,
         cron=cron,
-        parent=parent,
+        parent=agent_reference(env, parent),
         options=read_pairs("--option", option or ()),
         fallbacks=tuple(fallback or ()),
         max_ticks=max_ticks,
@@ -209,7 +210,7 @@ def _adopt(
     env: Environment, services: Services, wanted: NewAgent, origin: str, *, get: bool
 ) -> CreatedAgent:
     path = env.cwd / origin
-    there: Path | str = path if path.exists() else origin
+    there: Path | str = path if path.exists() else agent_reference(env, origin)
     stores = stores_of(env.home, env.cwd, env.variables)
     return adopt(
         services,

@@ -9,9 +9,10 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_json, print_text, wants_json
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import each_agent, find_agent, listed_agent
+from agentsdir.engine.lookup import each_agent, listed_agent
 from agentsdir.engine.outbox import deliver, mark_all_delivered, mark_delivered, undelivered
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -83,7 +84,7 @@ def run(
 
 def _chosen(env: Environment, agent: str) -> Iterator[ListedAgent]:
     if agent:
-        listed = listed_agent(find_agent(env.layout, agent))
+        listed = listed_agent(find_agent(env, agent))
         if listed.error is not None:
             raise listed.error
         yield listed
@@ -96,7 +97,7 @@ def _settle(env: Environment, agent: str, message_ids: list[str]) -> Exit:
     if "all" not in message_ids:
         if not agent:
             raise UsageError("--done MSG goes with an AGENT; --done all needs none")
-        paths = find_agent(env.layout, agent)
+        paths = find_agent(env, agent)
         env.layout.check_version(writing=True)
         mark_delivered(services_of(env), paths, *message_ids)
         return Exit.OK

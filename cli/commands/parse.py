@@ -11,6 +11,7 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import agent_reference
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.cli.progress import progress
 from agentsdir.cli.trust import check_trust
@@ -116,6 +117,7 @@ def _find(
 
 def _native(env: Environment, operand: str) -> FoundSession:
     """Return the session that an operand names by its id, or by an agent that goes on with it."""
+    operand = agent_reference(env, operand)
     stores = stores_of(env.home, env.cwd, env.variables)
     missing: AgentsdirError | None = None
     if is_native_reference(operand):

@@ -8,12 +8,12 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import services_of
 from agentsdir.cli.turn_printer import print_message
 from agentsdir.engine.in_turn import queue_from_turn
 from agentsdir.engine.inbox import Message, enqueue
-from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import UsageError
 
 
@@ -41,7 +41,7 @@ def run(
     env: Environment = ctx.obj
     if messages is not None and prompt != "-":
         raise UsageError("give a prompt or --messages, not both")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     if messages is not None:
         content = read_messages(env, messages)

@@ -8,9 +8,10 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.settings import rename
 
 
@@ -32,7 +33,7 @@ def run(
     A name that a live sibling has is refused (exit 1). A closed agent keeps its name (exit 13).
     """
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     state = rename(services, paths, name)

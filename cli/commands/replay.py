@@ -10,8 +10,8 @@ from agentsdir.cli import options
 from agentsdir.cli.conversation import render_event
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_document, print_json, print_text, wants_json
-from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.replay import replay, settled, state_at
 from agentsdir.engine.validate.derived import compare_derived
 from agentsdir.formats.errors import UsageError
@@ -67,7 +67,7 @@ def run(
     if events and state:
         raise UsageError("--events and --state exclude each other")
     until = END if at is None else parse_cursor(at)
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     if check:
         return _check(env, paths, as_json=as_json)
     if state:

@@ -8,11 +8,12 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_document
 from agentsdir.cli.prompts import check_text
 from agentsdir.cli.services import services_of
 from agentsdir.engine.close import reset
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 
 
 def run(
@@ -35,7 +36,7 @@ def run(
     """
     env: Environment = ctx.obj
     check_text(message, "message")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     env.count_waits(wait or None)

@@ -10,7 +10,7 @@ from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json
-from agentsdir.engine.lookup import list_row, resolve
+from agentsdir.engine.lookup import list_row, passed_over, resolve
 from agentsdir.formats.store.agent import read_agent
 
 
@@ -39,6 +39,5 @@ def run(
     else:
         env.stdout.write(found.paths.id + "\n")
     for listed in found.unreadable:
-        why = listed.error.message if listed.error else "it cannot be read"
-        note(env, f"passed over {listed.paths.id}: {why}")
+        note(env, passed_over(listed))
     return Exit.PARTIAL if found.unreadable else Exit.OK

@@ -9,9 +9,9 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_json, print_text
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.restore import restore_all, sweep_root
 from agentsdir.engine.workers import available_processors
 from agentsdir.formats.errors import NotRecorded, Uncertain
@@ -26,7 +26,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[AGENT]...",
-            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+            help="Ids, session ids, names, or the first 4 characters (or more) of one; @last",
             show_default="all agents",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def run(
     layout.check_version(writing=not dry_run)
     services = services_of(env)
     if agents:
-        chosen = [find_agent(layout, reference) for reference in agents]
+        chosen = [find_agent(env, reference) for reference in agents]
     else:
         chosen = layout.every_agent()
         for path in sweep_root(services, dry_run=dry_run):

@@ -9,11 +9,12 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import note_written_files
 from agentsdir.engine.bundle import put_back_workspace
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.slots import resume
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
@@ -55,7 +56,7 @@ def run(
         raise UsageError("--into goes with --workspace")
     if into and not (env.cwd / into).is_dir():
         raise UsageError(f"--into {into} is no folder")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     if workspace:

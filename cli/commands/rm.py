@@ -10,10 +10,10 @@ from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals
 from agentsdir.cli.confirm import confirm
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agents
 from agentsdir.cli.output import print_json
 from agentsdir.cli.services import services_of
 from agentsdir.engine.close import remove_agent
-from agentsdir.engine.lookup import find_agents
 from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
 from agentsdir.formats.store.agent import read_agent
 
@@ -27,7 +27,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="AGENT...",
-            help="Ids, session ids, names, or the first 4 characters (or more) of ids",
+            help="Ids, session ids, names, or the first 4 characters (or more) of one; @last",
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking")] = False,
@@ -47,7 +47,7 @@ def run(
     env: Environment = ctx.obj
     if not yes and not env.stdin.isatty():
         raise UsageError("there is no terminal to ask at", hint="--yes removes without asking")
-    chosen = find_agents(env.layout, agents)
+    chosen = find_agents(env, agents)
     env.layout.check_version(writing=True)
     services = services_of(env)
     if not (yes or _confirmed(env, chosen)):

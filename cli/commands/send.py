@@ -8,6 +8,7 @@ import typer
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES
 from agentsdir.cli import options
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.options import MESSAGE, OUTPUT, TURN, WAITING, GroupedCommand
 from agentsdir.cli.output import note
 from agentsdir.cli.prompts import read_messages, read_prompt
@@ -17,7 +18,6 @@ from agentsdir.cli.turn_printer import RunOptions, TurnPrinter, print_message
 from agentsdir.engine.dispatcher import run_inbox, run_until, send_message
 from agentsdir.engine.in_turn import send_from_turn
 from agentsdir.engine.inbox import Message, enqueue, retry_message
-from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[AGENT] [PROMPT]",
-            help="The agent (an id, a session id, a name, or the first 4 characters or more of an"
-            " id), and the prompt; - or no prompt reads it from stdin",
+            help="The agent (an id, a session id, a name, the first 4 characters or more of one of"
+            " them, @last), and the prompt; - or no prompt reads it from stdin",
         ),
     ] = None,
+    last: options.Continue = False,
     to: options.To = "",
     connector: options.Connector = "",
     user: options.User = "",
@@ -150,7 +151,7 @@ def run(
     \b
     Examples:
       agentsdir send $id 'fix the tests'
-      git diff | agentsdir send $id 'explain this'
+      git diff | agentsdir send -c 'explain this'
       agentsdir send --cron nightly-report 'write the report'
       agentsdir send --connector telegram --user 42 --channel 42 -- "$text"
       agentsdir send $id --events 'go on' | jq -r 'select(.type=="text_delta").delta'
@@ -162,7 +163,7 @@ def run(
     agent: it prints the message's id, and the message is run when the turn is over.
     """
     target = TargetOptions(
-        words=tuple(words or ()), to=to, sender=sender, connector=connector, user=user,
+        words=tuple(words or ()), last=last, to=to, sender=sender, connector=connector, user=user,
         channel=channel, cron=cron, heartbeat=heartbeat, create=create, ephemeral=ephemeral,
         provider=provider, model=model, system=system, option=tuple(option or ()),
         promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
@@ -210,7 +211,7 @@ def _send(env: Environment, given: SendOptions) -> None:
     content = None if given.no_message or retry else _content(env, prompt, given)
     if given.sync and not (target.sender or retry or turn):
         raise UsageError("--sync needs --from AGENT, the agent that gets the answer")
-    from_agent = find_agent(env.layout, target.sender).id if target.sender else ""
+    from_agent = find_agent(env, target.sender).id if target.sender else ""
     if turn is not None and from_agent not in ("", turn.agent_id):
         raise UsageError(
             f"a command in a turn of agent {turn.agent_id} sends in the name of that agent"

@@ -8,10 +8,11 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.options import read_pairs
 from agentsdir.cli.output import print_document
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.settings import set_folder
 from agentsdir.formats.errors import SessionStateError, UsageError
 
@@ -47,7 +48,7 @@ def run(
     folder = env.cwd / given["cwd"]
     if not folder.is_dir():
         raise UsageError(f"cwd={given['cwd']} is no folder")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     env.count_waits(wait or None)

@@ -9,13 +9,13 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.options import WAITING, GroupedCommand, read_pairs
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.prompts import check_text, read_prompt, with_stdin
 from agentsdir.cli.services import services_of
 from agentsdir.cli.turn_printer import RunOptions, TurnPrinter
 from agentsdir.engine.dispatcher import run_child
-from agentsdir.engine.lookup import find_agent
 from agentsdir.engine.spawn import BASE_NAME, AgentFile, SpawnRequest, create_child, read_agent_file
 from agentsdir.formats.errors import UsageError
 
@@ -69,7 +69,7 @@ def spawn(env: Environment, given: SpawnOptions) -> None:
     whose = given.parent or (turn.agent_id if turn else "")
     if not whose:
         raise UsageError("--parent AGENT says whose subagent it is")
-    parent = find_agent(env.layout, whose)
+    parent = find_agent(env, whose)
     if turn is not None and parent.id != turn.agent_id:
         raise UsageError(
             f"a turn of agent {turn.agent_id} spawns subagents of its own, and none of {parent.id}"

@@ -8,10 +8,11 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_document, print_json
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import capture_and_note
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.slots import SessionMultiplexer, suspend
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
@@ -25,8 +26,8 @@ def run(
         str,
         typer.Argument(
             metavar="[AGENT|SECONDS]",
-            help="An id, a session id, a name, or the first 4 characters (or more) of an id; with"
-            " --idle: a time",
+            help="An id, a session id, a name, or the first 4 characters (or more) of one of them;"
+            " @last; with --idle: a time",
         ),
     ] = "",
     wait: options.WaitForTurn = 0,
@@ -59,7 +60,7 @@ def run(
         return
     if not agent:
         raise UsageError("name an agent, or give --idle")
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     env.layout.check_version(writing=True)
     services = services_of(env)
     env.count_waits(wait or None)

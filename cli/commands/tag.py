@@ -9,9 +9,10 @@ from typer.core import TyperCommand
 
 from agentsdir.cli import options
 from agentsdir.cli.environment import Environment
+from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import print_document, print_text
 from agentsdir.cli.services import services_of
-from agentsdir.engine.lookup import find_agent, list_row
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.settings import tag
 from agentsdir.formats.store.agent import read_agent
 
@@ -50,7 +51,7 @@ def run(
     Tags are for people and scripts; agentsdir does nothing with them.
     """
     env: Environment = ctx.obj
-    paths = find_agent(env.layout, agent)
+    paths = find_agent(env, agent)
     given = tags or []
     if given:
         env.layout.check_version(writing=True)

@@ -75,6 +75,11 @@ def by_name(name: str) -> bytes:
     return b'"name":%s}' % _text(name)
 
 
+def by_name_prefix(prefix: str) -> bytes:
+    """Return the part of a line that says a name with this prefix."""
+    return b'"name":%s' % _text(prefix)[:-1]
+
+
 def by_parent(agent_id: str) -> bytes:
     """Return the part of a line that says this parent."""
     return b'"parent":%s' % _text(agent_id)

@@ -131,6 +131,27 @@ def test_in_a_turn_a_message_is_for_the_parent_or_for_the_foreground(shell: Any)
     assert found(shell, "done", to=user, turn_of=child) == user
 
 
+@pytest.mark.feature("T-02")
+def test_the_agent_of_this_folder_is_meant_by_last_and_by_continue(shell: Any) -> None:
+    """Wherever an agent is named; `--create` takes the word as a name, and no name begins so."""
+    first, second = shell.new(), shell.new()
+    shell.ok("send", first, "hi")
+    (shell.cwd / "elsewhere").mkdir()
+
+    assert found(shell, "hi", last=True) == found(shell, "@last", "hi") == first
+    assert found(shell, "hi", to="@last:echo") == first
+    assert shell.ok("tag", "@last", "+here").out == ""
+    assert shell.ok("inspect", "@last").json["tags"] == ["here"]
+    shell.ok("send", "--continue", "again", "--json")
+    shell.ok("rm", "--yes", "@last")
+    assert [row["agentId"] for row in shell.ok("list").rows] == [second]
+    for words in (("inspect", "@last:claude"), ("send", "@last:gemini", "hi")):
+        assert shell(*words).code == 10
+    assert shell("inspect", "@later").code == 2
+    with pytest.raises(UsageError):
+        found(shell, "@last", "hi", create=True)
+
+
 REFUSED = {
     "nobody is named": ((), {}, "no agent is named"),
     "a task and the heartbeat": (("x",), {"cron": "c", "heartbeat": True}, "two ways"),

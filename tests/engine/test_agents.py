@@ -22,7 +22,7 @@ def find(stage: Any, reference: str) -> str:
 
 
 def test_an_agent_is_found_by_each_of_its_references(stage: Any) -> None:
-    """Its id, its session id in both spellings, its name, and prefixes of four characters."""
+    """Its id, its session id in both spellings, its name, and the first four characters of each."""
     stage.new()
     wanted = stage.new(kind="cron", cron="dq" + "7" * 22, name="my agent")
     session = stage.state(wanted).session.id
@@ -38,6 +38,7 @@ def test_an_agent_is_found_by_each_of_its_references(stage: Any) -> None:
         session[:31],
         session[:30],
         dashed[:35],
+        "my a",
     ):
         assert find(stage, reference) == wanted.id, reference
 
@@ -46,10 +47,11 @@ def test_an_exact_id_comes_before_a_name_and_a_name_before_a_prefix(stage: Any) 
     """Whatever else the text would match."""
     first = stage.new(kind="cron", cron="abcd" + "0" * 20)
     other = stage.new(name=first.id)
-    named = stage.new(name="abcd")
+    named = stage.new(name="efgh")
+    longer = stage.new(kind="cron", cron="efgh" + "0" * 20)
     assert find(stage, first.id) == first.id
-    assert find(stage, "abcd") == named.id
-    assert find(stage, "abcd0") == first.id
+    assert find(stage, "efgh") == named.id
+    assert find(stage, "efgh0") == longer.id
     session = stage.state(first).session.id
     stage.new(name=session)
     assert find(stage, session) == first.id

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsdir.engine.lookup import FOREGROUND, STRATEGIES, resolve
+from agentsdir.engine.close import close
+from agentsdir.engine.lookup import FOREGROUND, STRATEGIES, last_agent, resolve
 from agentsdir.formats.errors import NoSuchAgent, UsageError
 from agentsdir.formats.store.agent import create_agent_folder, write_agent
 from agentsdir.formats.store.files import Disk, Durability
@@ -144,3 +145,24 @@ def test_another_strategy_is_a_usage_error_that_names_both(stage: Any) -> None:
     with pytest.raises(UsageError, match="no strategy 'oldest'") as refused:
         resolve(Layout(stage.root), "oldest")
     assert refused.value.hint == "one of most-recent-foreground, heartbeat"
+
+
+def test_the_last_agent_is_the_most_recent_of_its_folder_and_provider(
+    stage: Any, tmp_path: Path
+) -> None:
+    """Neither those of other folders nor tasks, subagents, ephemeral and closed ones."""
+    here, elsewhere = str(tmp_path / "here"), str(tmp_path / "elsewhere")
+    first, second = stage.new(cwd=here), stage.new(cwd=here)
+    stage.new(cwd=elsewhere)
+    stage.new(cwd=here, kind="cron", cron="nightly")
+    stage.new(cwd=here, ephemeral=True)
+    layout = Layout(stage.root)
+
+    assert last_agent(layout, here).paths.id == second.id
+    stage.send(first)
+    assert last_agent(layout, here).paths.id == first.id
+    assert last_agent(layout, here, "echo").paths.id == first.id
+    with pytest.raises(NoSuchAgent, match="no live claude agent of"):
+        last_agent(layout, here, "claude")
+    close(stage.services, first)
+    assert last_agent(layout, here).paths.id == second.id
