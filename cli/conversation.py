@@ -254,11 +254,11 @@ class SessionPrinter:
         return Exit.PARTIAL if self._noted else Exit.OK
 
     def _touch(self, event: StreamEvent) -> None:
-        key = event["conversationId"], event.get("blockId", "")
+        kind, key = event["type"], (event["conversationId"], event.get("blockId", ""))
         changed = _WHOLE
-        if event["type"] == "block_update" and key in self._session.blocks:
+        if kind == "block_update" and key in self._session.blocks:
             changed = frozenset(event["updates"])
-        elif event["type"] != "block_complete":
+        elif kind != "block_complete":
             return
         known = self._touched.get(key)
         self._touched[key] = changed if known is None else known | changed

@@ -10,7 +10,7 @@ from agentsdir.formats import blocks
 from agentsdir.formats.block_lines import BlockStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agentsdir.formats.block_lines import Key
     from agentsdir.formats.blocks import Block, StreamEvent
@@ -27,20 +27,20 @@ class _Reading:
         self.order: dict[Key, None] = {}
         self.metadata: dict[str, dict[str, Any]] = {}
 
-    def take(self, event: StreamEvent, lines: Iterator[bytes]) -> None:
-        """Take one event; `lines` has the block that it completes."""
-        kind, conversation = event["type"], event["conversationId"]
-        if kind == "metadata_update":
-            self.metadata.setdefault(conversation, {}).update(event["metadata"])
-            return
-        key = conversation, event["blockId"]
-        if kind == "block_update":
-            self.store.update(key, event["updates"])
-        else:
-            before = event.get("before")
-            self.put(
-                key, event["block"], next(lines), None if before is None else (conversation, before)
-            )
+    def take(self, events: Iterable[StreamEvent], lines: Iterator[bytes]) -> None:
+        """Take events; `lines` has the blocks that they complete."""
+        for event in events:
+            kind, conversation = event["type"], event["conversationId"]
+            if kind == "metadata_update":
+                self.metadata.setdefault(conversation, {}).update(event["metadata"])
+                continue
+            key = conversation, event["blockId"]
+            if kind == "block_update":
+                self.store.update(key, event["updates"])
+            elif "before" in event:
+                self.put(key, event["block"], next(lines), (conversation, event["before"]))
+            else:
+                self.put(key, event["block"], next(lines))
 
     def put(self, key: Key, block: Block, line: bytes, before: Key | None = None) -> None:
         """Keep a block, in place of the one that was there; a new one stands before another."""
@@ -77,7 +77,7 @@ class EmittedDiff:
         self._fresh = _Reading(BlockStore())
 
     def emit(
-        self, events: Iterable[StreamEvent], lines: Iterable[bytes] = ()
+        self, events: Sequence[StreamEvent], lines: Iterable[bytes] = ()
     ) -> Iterator[StreamEvent]:
         """Take events; yield them, or none while they are gathered.
 
@@ -85,11 +85,9 @@ class EmittedDiff:
             events: what a reader says.
             lines: the blocks that these events complete, as `block_lines.line_of` encodes them.
         """
-        reading, lines = self._fresh or self._emitted, iter(lines)
-        for event in events:
-            reading.take(event, lines)
-            if reading is self._emitted:
-                yield event
+        (self._fresh or self._emitted).take(events, iter(lines))
+        if self._fresh is None:
+            yield from events
 
     def restate(self, block: Block) -> Iterator[StreamEvent]:
         """Take a block as it stands now; yield what is new about it: all, some fields, or nothing.

@@ -16,7 +16,7 @@ import orjson
 from agentsdir.formats.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentsdir.formats.blocks import BlockSource
 
@@ -430,29 +430,42 @@ class LineFeed:
         self.line = line
         self.offset = offset
 
-    def rows(self, data: bytes) -> Iterator[Row]:
-        """Yield the records of the next line, which has its LF unless it is the last one."""
-        if len(data) > self._cap:
-            self.pass_over(len(data))
-            return
-        self.line += 1
-        offset, self.offset = self.offset, self.offset + len(data)
-        self._tally.lines += 1
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            if data.isspace() or not data or data == b"\xef\xbb\xbf\n":
-                self._tally.hide("blank")
-                return
-        else:
-            if type(value) is dict:
-                yield Row(value, self.line, offset, len(data), data, salvaged=False, lossy=())
-                return
-        file, tally, report = self._file, self._tally, self._report
-        yield from _odd_line(self.line, offset, data, file, tally, report, self._is_record)
+    def rows(self, data: bytes | int) -> Iterator[Row]:
+        """Yield the records of the next line, which has its LF unless it is the last one.
 
-    def pass_over(self, length: int) -> None:
-        """Note a line of `length` bytes that is longer than a reader takes."""
+        Of a line that is longer than a reader takes, `data` may be the length.
+        """
+        return self.rows_of((data,))
+
+    def rows_of(self, lines: Iterable[bytes | int]) -> Iterator[Row]:
+        """Yield the records of the next lines, each as `rows` takes it."""
+        new, loads, tally = tuple.__new__, orjson.loads, self._tally
+        for data in lines:
+            if isinstance(data, int):
+                self._pass_over(data)
+                continue
+            length = len(data)
+            if length > self._cap:
+                self._pass_over(length)
+                continue
+            self.line += 1
+            offset = self.offset
+            self.offset += length
+            tally.lines += 1
+            try:
+                value = loads(data)
+            except orjson.JSONDecodeError:
+                if data.isspace() or not data or data == b"\xef\xbb\xbf\n":
+                    tally.hide("blank")
+                    continue
+            else:
+                if type(value) is dict:
+                    yield new(Row, (value, self.line, offset, length, data, False, ()))
+                    continue
+            file, report, is_record = self._file, self._report, self._is_record
+            yield from _odd_line(self.line, offset, data, file, tally, report, is_record)
+
+    def _pass_over(self, length: int) -> None:
         self.line += 1
         offset, self.offset = self.offset, self.offset + length
         self._tally.lines += 1

@@ -602,10 +602,11 @@ class LiveSink:
         news = {name: value for name, value in late.items() if known.get(name, _NEVER) != value}
         if news:
             known.update(news)
-            cleaned = encodable({"type": "system", **news})
-            del cleaned["type"]
+            if not _SOON.issuperset(news):
+                news = encodable({"type": "system", **news})
+                del news["type"]
             conversation, name = self._keys[handle]
-            self._events.append(blocks.block_update(name, cleaned, conversation))
+            self._events.append(blocks.block_update(name, news, conversation))
 
     def move(self, handle: int, position: int, rank: int) -> None:
         """Show the block that was added last before the one whose handle is `position`."""

@@ -212,8 +212,11 @@ class Tail:
     def _split(self, chunk: bytes) -> Iterator[bytes | int]:
         begin = 0
         while end := chunk.find(b"\n", begin) + 1:
-            self._keep(chunk[begin:end])
-            yield self.rest()
+            if self._length or end - begin > self._cap:
+                self._keep(chunk[begin:end])
+                yield self.rest()
+            else:
+                yield chunk[begin:end]
             begin = end
         self._keep(chunk[begin:])
 

@@ -6,6 +6,7 @@ share calls and links. So when one file has to be read again, all files are.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.claude import store
@@ -21,14 +22,14 @@ from agentsdir.formats.source import HEAD, Source, heads
 from agentsdir.formats.tail import Look, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from agentsdir.adapters.claude.rows import TranscriptParser
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
 
-# How many lines are read before their events are yielded, so that a long file is not collected.
+# How many rows are read before their events are yielded, so that a long file is not collected.
 _BATCH = 64
 
 
@@ -81,16 +82,6 @@ class _ClaudeTail:
         self.parser = parser.open(self.name, thread=thread, session=session, meta=self.meta)
         self.feed = LineFeed(self.name, sink.tally, sink.finding, is_record=is_row)
         self.tail.rewind()
-
-    def take(self, line: bytes | int) -> None:
-        """Read one line; of a line that is too long, `line` is the length."""
-        assert self.parser is not None
-        assert self.feed is not None
-        if isinstance(line, int):
-            self.feed.pass_over(line)
-            return
-        for row in self.feed.rows(line):
-            self.parser.take(row)
 
 
 class ClaudeFollower:
@@ -155,7 +146,7 @@ class ClaudeFollower:
         for file in self._files:
             rest = file.tail.rest()
             if rest and file.parser is not None:
-                file.take(rest)
+                yield from self._read_lines(file, (rest,))
         self._session.finish()
         yield from self._emitted.emit(*self._sink.drain_lines())
         yield from self._emitted.finish_again()
@@ -164,10 +155,15 @@ class ClaudeFollower:
         for file in files:
             if file.parser is None:
                 file.begin(self._session, self._sink)
-            for number, line in enumerate(file.tail.lines()):
-                file.take(line)
-                if number % _BATCH == 0:
-                    yield from self._emitted.emit(*self._sink.drain_lines())
+            yield from self._read_lines(file, file.tail.lines())
+
+    def _read_lines(self, file: _ClaudeTail, lines: Iterable[bytes | int]) -> Iterator[StreamEvent]:
+        """Read lines of a file; of one that is too long, there is the length."""
+        assert file.parser is not None
+        assert file.feed is not None
+        rows = file.feed.rows_of(lines)
+        while file.parser.take_all(islice(rows, _BATCH)) == _BATCH:
+            yield from self._emitted.emit(*self._sink.drain_lines())
 
     def _read_in_order(self) -> Iterator[StreamEvent]:
         """Read all files again if a subagent's file had rows before the main transcript did."""

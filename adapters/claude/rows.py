@@ -45,7 +45,7 @@ from agentsdir.formats.rows import read_rows
 from agentsdir.formats.sink import DROPPED, ParseSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentsdir.adapters.claude.emit import OpenCalls
     from agentsdir.adapters.claude.subagents import Subagents
@@ -593,23 +593,29 @@ class TranscriptParser:
 
     def run(self, source: Source) -> None:
         """Read the whole file, and finish."""
-        sink, read = self._sink, self._read
-        tally = sink.tally
+        sink = self._sink
         if isinstance(sink, ParseSink):
             self.tokens.state_early(sink, self.calls.handles)
         with source.open() as stream:
             rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
-            for row in rows:
-                outcome = read(row)
-                if outcome == PARSED and not row.salvaged:
-                    tally.parsed += 1  # by far the most, so without a call
-                else:
-                    self.settle(row, outcome)
+            self.take_all(rows)
         self.finish()
 
     def take(self, row: Row) -> None:
-        """Read one row of a file that is tailed."""
+        """Read the next row."""
         self.settle(row, self._read(row))
+
+    def take_all(self, rows: Iterable[Row]) -> int:
+        """Read the next rows; return how many there were."""
+        read, tally = self._read, self._sink.tally
+        number = 0
+        for number, row in enumerate(rows, 1):  # noqa: B007, counts them
+            outcome = read(row)
+            if outcome == PARSED and not row.salvaged:
+                tally.parsed += 1  # by far the most, so without a call
+            else:
+                self.settle(row, outcome)
+        return number
 
     def describe(self, meta: dict[str, Any]) -> None:
         """Take the sidecar of a subagent's file, also after its rows."""

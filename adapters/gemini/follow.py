@@ -178,9 +178,6 @@ class TailedThread(GeminiThread):
 
     def take(self, line: bytes | int) -> None:
         """Read a line of a log; of a line that is too long, `line` is the length."""
-        if isinstance(line, int):
-            self._feed.pass_over(line)
-            return
         session = self.fold.session_id
         new_messages = self.fold.index.new_messages
         for row in self._feed.rows(line):
