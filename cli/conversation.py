@@ -218,7 +218,6 @@ class AnswerPrinter:
         self._end_line()
 
 
-_WHOLE = frozenset({"type"})
 # Changes of these fields alone are not printed: they say nothing of a block's content.
 _UNPRINTED = frozenset({"source", "usage"})
 
@@ -236,8 +235,6 @@ class SessionPrinter:
         self._session = session
         self._events = events
         self._plain = plain
-        # The blocks of this batch, and which of their fields changed.
-        self._touched: dict[Key, frozenset[str]] = {}
         self._printed: set[Key] = set()
         self._noted: set[str] = set()
 
@@ -248,33 +245,22 @@ class SessionPrinter:
                 self._flush()
             elif self._events:
                 print_json(self._env, event)
-            else:
-                self._touch(event)
         note_drifts(self._env, self._session.findings)
         return Exit.PARTIAL if self._noted else Exit.OK
 
-    def _touch(self, event: StreamEvent) -> None:
-        kind, key = event["type"], (event["conversationId"], event.get("blockId", ""))
-        changed = _WHOLE
-        if kind == "block_update" and key in self._session.blocks:
-            changed = frozenset(event["updates"])
-        elif kind != "block_complete":
-            return
-        known = self._touched.get(key)
-        self._touched[key] = changed if known is None else known | changed
-
     def _flush(self) -> None:
-        if self._plain:
-            self._print_pages()
-        else:
+        blocks = self._session.blocks
+        changes = blocks.changes()
+        if self._plain and not self._events:
+            self._print_pages(blocks, changes)
+        elif not self._events:
             due = [
                 key
-                for key, fields in self._touched.items()
+                for key, fields in changes.items()
                 if not fields <= _UNPRINTED or key not in self._printed
             ]
-            print_lines(self._env, self._session.blocks.pieces(due))
-            self._printed.update(self._touched)
-        self._touched.clear()
+            print_lines(self._env, blocks.pieces(due))
+            self._printed.update(changes)
         for finding in self._session.findings:
             # A file that is read again has the same findings.
             if finding.is_damage and str(finding) not in self._noted:
@@ -282,10 +268,10 @@ class SessionPrinter:
                 note(self._env, str(finding))
         self._env.stdout.flush()
 
-    def _print_pages(self) -> None:
+    def _print_pages(self, blocks: BlockStore, changes: dict[Key, frozenset[str]]) -> None:
         replaced = 0
-        for key, fields in self._touched.items():
-            block = self._session.blocks[key]
+        for key, fields in changes.items():
+            block = blocks[key]
             known = key in self._printed
             page = self._page(block, fields, known=known)
             if page:

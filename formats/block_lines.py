@@ -27,8 +27,10 @@ def line_of(block: Block) -> bytes | None:
         line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         return None
-    nested = NESTED.get(block["type"])
-    return None if nested is not None and is_too_deep(block, nested) else line
+    for name in NESTED.get(block["type"], ()):
+        if type(block.get(name)) in CONTAINERS and deeper_than(block[name], _DEEPEST):
+            return None
+    return line
 
 
 def encodable(block: Block) -> Block:
@@ -48,6 +50,8 @@ def is_too_deep(block: Block, names: Iterable[str]) -> bool:
 # A conversation, and a block's handle in it.
 Key = tuple[str, str]
 
+WHOLE = frozenset({"type"})
+"""What changed of a block that is new."""
 IN_MEMORY = 2 * 1024 * 1024
 # How many blocks are kept as they are, and how long a line may be of which they are.
 RECENT = 16
@@ -68,6 +72,17 @@ class BlockStore:
         self._recent: dict[Key, tuple[Block, bytes]] = {}
         # What changed of a block after its line was written, as an object of JSON.
         self._late: dict[Key, bytes] = {}
+        # What `changes` returns.
+        self._changed: dict[Key, frozenset[str]] = {}
+
+    def changes(self) -> dict[Key, frozenset[str]]:
+        """Return the blocks that changed since the last call, in order, and which of their fields.
+
+        Where a block is new, or was put in place of another, these are `WHOLE`, and what was
+        updated since.
+        """
+        changed, self._changed = self._changed, {}
+        return changed
 
     def apply(self, event: StreamEvent) -> None:
         """Take one event; an update counts only for a block that is complete."""
@@ -80,13 +95,17 @@ class BlockStore:
 
     def put(self, key: Key, block: Block, line: bytes) -> None:
         """Keep a block, in place of the one that was there. `line` is its `line_of`."""
+        recent = self._recent
+        recent[key] = block, line
         self._numbers[key] = _UNWRITTEN
-        self._recent[key] = block, line
-        self._late.pop(key, None)
+        changed = self._changed.get(key)
+        self._changed[key] = WHOLE if changed is None else changed | WHOLE
+        if self._late:
+            self._late.pop(key, None)
         if len(line) > RECENT_LINE:
-            self._write(len(self._recent))
-        elif len(self._recent) >= RECENT:
-            self._write(RECENT // 2)
+            self._write(len(recent))
+        elif len(recent) >= RECENT:
+            self._write(len(recent) - RECENT // 2)
 
     def _write(self, count: int) -> None:
         recent, numbers, number = self._recent, self._numbers, len(self._spool)
@@ -99,8 +118,11 @@ class BlockStore:
 
     def update(self, key: Key, fields: dict[str, Any]) -> None:
         """Change fields of a block that is there."""
-        if key in self._recent:
-            block = {**self._recent[key][0], **fields}
+        changed = self._changed.get(key)
+        self._changed[key] = frozenset(fields) if changed is None else changed | fields.keys()
+        recent = self._recent.get(key)
+        if recent is not None:
+            block = {**recent[0], **fields}
             self._recent[key] = block, orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         else:
             late = self._late.get(key)

@@ -29,6 +29,7 @@ class _Reading:
 
     def take(self, events: Iterable[StreamEvent], lines: Iterator[bytes]) -> None:
         """Take events; `lines` has the blocks that they complete."""
+        store, order = self.store, self.order
         for event in events:
             kind, conversation = event["type"], event["conversationId"]
             if kind == "metadata_update":
@@ -36,22 +37,24 @@ class _Reading:
                 continue
             key = conversation, event["blockId"]
             if kind == "block_update":
-                self.store.update(key, event["updates"])
-            elif "before" in event:
-                self.put(key, event["block"], next(lines), (conversation, event["before"]))
+                store.update(key, event["updates"])
+                continue
+            if "before" in event and key not in order:
+                self._insert(key, (conversation, event["before"]))
             else:
-                self.put(key, event["block"], next(lines))
+                order[key] = None
+            store.put(key, event["block"], next(lines))
 
-    def put(self, key: Key, block: Block, line: bytes, before: Key | None = None) -> None:
-        """Keep a block, in place of the one that was there; a new one stands before another."""
+    def _insert(self, key: Key, before: Key) -> None:
         order = self.order
-        if before is not None and before in order and key not in order:
-            keys = list(order)
-            order[key] = None
-            for other in keys[keys.index(before) :]:
-                order[other] = order.pop(other)
-        else:
-            order[key] = None
+        keys = list(order)
+        order[key] = None
+        for other in keys[keys.index(before) :] if before in order else ():
+            order[other] = order.pop(other)
+
+    def put(self, key: Key, block: Block, line: bytes) -> None:
+        """Keep a block, in place of the one that was there."""
+        self.order[key] = None
         self.store.put(key, block, line)
 
 

@@ -140,10 +140,7 @@ def deeper_than(value: Any, limit: int) -> bool:
     """Tell whether lists and objects in `value` nest more than `limit` levels."""
     if type(value) not in CONTAINERS:
         return False
-    for child in value.values() if type(value) is dict else value:
-        if type(child) in CONTAINERS:
-            break
-    else:
+    if CONTAINERS.isdisjoint(map(type, value.values() if type(value) is dict else value)):
         return limit < 1  # as most are
     level = [value]
     for _ in range(limit):

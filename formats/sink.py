@@ -246,18 +246,11 @@ class ParseSink:
     def _write(self, count: int) -> None:
         """Encode the first blocks that are held back."""
         held, soon = self._held, self._soon
-        dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
         lines: list[bytes] = []
         for handle, block in enumerate(held[:count], self._spooled):
             late = soon.pop(handle, None) if soon else None
-            try:
-                line = dumps(block if late is None else {**block, **late}, None, newline)
-            except TypeError:
-                line = _lossy_with(block, late)
-            nested = NESTED.get(block["type"])
-            if nested is not None and is_too_deep(block, nested):
-                line = _lossy_with(block, late)
-            lines.append(line)
+            line = line_of(block if late is None else {**block, **late})
+            lines.append(_lossy_with(block, late) if line is None else line)
         self._spool.add(*lines)
         self._spooled += len(lines)
         del held[:count]
@@ -581,12 +574,14 @@ class LiveSink:
                 del block[name]
             block = {**jsontext.cleaned(block), **late}
             line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
-        if isinstance(block.get("content"), str):
-            self._words[number] = kind, hash(block["content"])
-        if conversation not in self._unmoved:
+        content = block.get("content")
+        if type(content) is str:
+            self._words[number] = kind, hash(content)
+        unmoved = self._unmoved.get(conversation)
+        if unmoved is None:
             self.conversation(conversation)
-            self._unmoved[conversation] = array("l")
-        self._unmoved[conversation].append(number)
+            unmoved = self._unmoved[conversation] = array("l")
+        unmoved.append(number)
         begun = None if self._begun_as is None else self._begun_as(block)
         key = conversation, begun or block["id"]
         self._keys.append(key)

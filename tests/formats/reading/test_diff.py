@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.formats import blocks
-from agentsdir.formats.block_lines import BlockStore, line_of
+from agentsdir.formats.block_lines import WHOLE, BlockStore, line_of
 from agentsdir.formats.blocks import Reducer
 from agentsdir.formats.diff import EmittedDiff
 from agentsdir.formats.source import RecordSpool
@@ -108,9 +108,23 @@ def test_a_store_gives_blocks_as_events_leave_them_in_any_order(
         assert all(store["main", name] == value for name, value in known.items())
 
 
+def test_a_store_says_what_changed_since_it_was_asked() -> None:
+    """In the order of the first change; whatever did not change is left out."""
+    store = BlockStore()
+    for event in (complete("a"), complete("b"), update("a", status="x")):
+        store.apply(event)
+    changes = store.changes()
+    assert list(changes.items()) == [(("main", "a"), WHOLE | {"status"}), (("main", "b"), WHOLE)]
+    assert store.changes() == {}
+    for event in (update("b", status="x"), update("b", message="m"), update("c", status="x")):
+        store.apply(event)
+    assert store.changes() == {("main", "b"): {"status", "message"}}
+
+
 def test_only_the_difference_is_told_again() -> None:
     """New, changed, gone and come back; nothing that is as it was."""
-    diff = EmittedDiff(BlockStore())
+    store = BlockStore()
+    diff = EmittedDiff(store)
     first = [complete("a"), complete("b", message="1"), complete("c", output="x"), complete("d")]
     assert emit(diff, first) == first
     assert list(diff.finish_again()) == []
@@ -124,6 +138,13 @@ def test_only_the_difference_is_told_again() -> None:
         complete("e"),
         update("d", superseded=True),
     ]
+    assert {key[1]: fields for key, fields in store.changes().items()} == {
+        "a": WHOLE,
+        "b": WHOLE | {"message"},
+        "c": WHOLE,
+        "d": WHOLE | {"superseded"},
+        "e": WHOLE,
+    }
 
     diff.start_again()
     emit(diff, [complete(name) for name in "acde"] + [complete("b", message="2")])
