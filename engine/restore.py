@@ -211,13 +211,15 @@ def _left_in_order(paths: AgentPaths) -> Restored | None:
     try:
         if not stamps.is_untouched(paths):
             return None
+        # Of a stranger's state.json, whose stamp is a stranger's too, nothing but the word is used.
         data = read_bytes(f"{paths.folder}/state.json", MAX_DOCUMENT)
-        document = derived.document_from_bytes(data)
+        document = derived.unchecked_document(data)
+        state = SessionState(document["state"])
         if _has_something_open(document) or not _is_tidy(paths):
             return None
     except (FileNotFoundError, Invalid, OSError, *BROKEN):
         return None
-    return Restored(paths.id, document["state"], (), (), None)
+    return Restored(paths.id, state.value, (), (), None)
 
 
 def _has_something_open(document: dict[str, Any]) -> bool:
@@ -245,11 +247,12 @@ def _is_tidy(paths: AgentPaths) -> bool:
                     return False
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                elif entry.name == paths.turn.name and (
-                    entry.stat(follow_symlinks=False).st_size or locks.is_held(paths.turn)
-                ):
-                    return False
-    return True
+    turn = f"{paths.folder}/.turn"
+    try:
+        has_note = os.lstat(turn).st_size > 0
+    except FileNotFoundError:
+        return True
+    return not (has_note or locks.is_held(turn))
 
 
 def _leave_stamp(services: Services, paths: AgentPaths, stamp: Stamp | None) -> None:

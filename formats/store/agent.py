@@ -237,18 +237,10 @@ def current_document(paths: AgentPaths) -> dict[str, Any] | None:
     # Thousands of agents are listed: no `Path` and no buffered stream for each of their files.
     folder = str(paths.folder)
     try:
-        document = derived.document_from_bytes(_read_at_once(f"{folder}/state.json"))
+        document = derived.document_from_bytes(read_bytes(f"{folder}/state.json", MAX_DOCUMENT))
         return document if _is_level(f"{folder}/events.jsonl", document) else None
     except (FileNotFoundError, Invalid, OSError, *BROKEN):
         return None
-
-
-def _read_at_once(path: str) -> bytes:
-    descriptor = open_plain(path)
-    try:
-        return os.read(descriptor, min(os.fstat(descriptor).st_size, MAX_DOCUMENT))
-    finally:
-        os.close(descriptor)
 
 
 def _is_level(path: str, document: dict[str, Any]) -> bool:

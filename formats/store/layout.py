@@ -309,22 +309,30 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
 
 def read_bytes(path: Path | str, most: int = -1) -> bytes:
     """Return a whole small file, or at most its first bytes (same errors as `open_plain`)."""
-    with os.fdopen(open_plain(path), "rb") as stream:
-        if most >= 0:  # Python takes memory for as much as it is asked for
-            most = min(most, os.fstat(stream.fileno()).st_size)
-        return stream.read(most)
+    descriptor = open_plain(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        return _read_up_to(descriptor, size if most < 0 else min(most, size))
+    finally:
+        os.close(descriptor)
 
 
-def read_limited(path: Path, most: int) -> bytes:
+def read_limited(path: Path | str, most: int) -> bytes:
     """Return a whole file of at most `most` bytes.
 
     Raises what `open_plain` raises, and `Invalid` (kind ``too-large``).
     """
-    with os.fdopen(open_plain(path), "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size > most:
-            raise Invalid(f"{path} has over {most} bytes", kind="too-large")
-        return stream.read(size)
+    data = read_bytes(path, most + 1)
+    if len(data) > most:
+        raise Invalid(f"{path} has over {most} bytes", kind="too-large")
+    return data
+
+
+def _read_up_to(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size)
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+        data += more
+    return data
 
 
 def read_json(path: Path, most: int = MAX_DOCUMENT) -> dict[str, Any]:

@@ -65,12 +65,12 @@ class Stamps(NamedTuple):
     """What stamps.json holds.
 
     `transcripts` are those of stored transcripts by native path. `left` are those of the agent's
-    files by name, None for one that is missing, when a command last left the agent in order; it is
-    empty while none has.
+    files by name, as text, None for one that is missing, when a command last left the agent in
+    order; it is empty while none has.
     """
 
     transcripts: Mapping[str, TranscriptStamp] = {}
-    left: Mapping[str, Stamp | None] = {}
+    left: Mapping[str, str | None] = {}
 
 
 NO_STAMPS = Stamps()
@@ -79,17 +79,25 @@ NO_STAMPS = Stamps()
 def read_stamps(paths: AgentPaths) -> Stamps:
     """Return an agent's stamps; `NO_STAMPS` where the file is missing, damaged or no such file."""
     try:
-        data = read_limited(paths.stamps, MAX_DOCUMENT)
-        said = data[: -len(_digest_key(b""))] + b"}"
-        if not data.endswith(_digest_key(said)):
-            return NO_STAMPS
-        document = jsontext.decode(data)
+        document = _read(paths)
         return Stamps(
             {path: _transcript(value) for path, value in document["transcripts"].items()},
-            {name: _stamp(value) for name, value in document["left"].items()},
+            {name: value and str(_stamp(value)) for name, value in document["left"].items()},
         )
-    except (OSError, AgentsdirError, ValueError, TypeError, KeyError, AttributeError):
+    except _DAMAGED:
         return NO_STAMPS
+
+
+def _read(paths: AgentPaths) -> Any:
+    """Return what stamps.json says. Raises one of `_DAMAGED`."""
+    data = read_limited(f"{paths.folder}/stamps.json", MAX_DOCUMENT)
+    said = data[: -len(_digest_key(b""))] + b"}"
+    if not data.endswith(_digest_key(said)):
+        raise ValueError("digest")
+    return jsontext.decode(data)
+
+
+_DAMAGED = (OSError, AgentsdirError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def _digest_key(said: bytes) -> bytes:
@@ -122,7 +130,7 @@ def _write(paths: AgentPaths, stamps: Stamps) -> None:
             }
             for path, one in stamps.transcripts.items()
         },
-        "left": {name: one and str(one) for name, one in stamps.left.items()},
+        "left": stamps.left,
     }
     said = jsontext.encode_as_is(document)
     data = said[:-1] + _digest_key(said)
@@ -151,14 +159,11 @@ def leave(paths: AgentPaths, log_size: int, history_size: int) -> None:
             written. And that of history.jsonl.
     """
     now = _now(paths)
-    if _size(now["events.jsonl"]) == log_size and _size(now["history.jsonl"]) == history_size:
+    log, history = (now[name] or "" for name in ("events.jsonl", "history.jsonl"))
+    if log.startswith(f"{log_size} ") and history.startswith(f"{history_size} "):
         known = read_stamps(paths)
         if known.left != now:
             _write(paths, known._replace(left=now))
-
-
-def _size(stamp: Stamp | None) -> int | None:
-    return stamp.size if stamp else None
 
 
 def is_untouched(paths: AgentPaths) -> bool:
@@ -168,15 +173,17 @@ def is_untouched(paths: AgentPaths) -> bool:
     says, unless bytes changed behind the system's back (SPEC.md, "Stamps"). A turn may be open, of
     a process that works, or that died since.
     """
-    left = read_stamps(paths).left
-    return bool(left) and left == _now(paths)
+    try:
+        return bool(_read(paths)["left"] == _now(paths))
+    except _DAMAGED:
+        return False
 
 
-def _now(paths: AgentPaths) -> dict[str, Stamp | None]:
-    found: dict[str, Stamp | None] = {}
+def _now(paths: AgentPaths) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
     for name in _FILES:
         try:
-            found[name] = Stamp.of(os.lstat(f"{paths.folder}/{name}"))
+            found[name] = str(Stamp.of(os.lstat(f"{paths.folder}/{name}")))
         except OSError:
             found[name] = None
     return found
