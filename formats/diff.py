@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.formats import blocks
-from agentsdir.formats.block_lines import BlockStore
+from agentsdir.formats import blocks, jsontext
+from agentsdir.formats.block_lines import BlockStore, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -98,7 +98,10 @@ class EmittedDiff:
         Its handle is its id.
         """
         key = block["conversationId"], block["id"]
-        line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
+        line = line_of(block)
+        if line is None:
+            block = jsontext.cleaned(block)
+            line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         if self._fresh is not None:
             self._fresh.put(key, block, line)
             return

@@ -207,11 +207,9 @@ class ParseSink:
         self.conversations: dict[str, Conversation] = {}
         self.client_version: str | None = None
         self._spool = LineSpool()
-        # How many blocks are in the spool, the blocks after them, and what came soon for some of
-        # these, by handle.
+        # How many blocks are in the spool, and the blocks after them.
         self._spooled = 0
         self._held: list[Block] = []
-        self._soon: dict[int, dict[str, Any]] = {}
         self._late: dict[int, bytes] = {}
         self._superseded: dict[int, str] = {}
         self._rewritten: dict[int, bytes] = {}
@@ -245,14 +243,9 @@ class ParseSink:
 
     def _write(self, count: int) -> None:
         """Encode the first blocks that are held back."""
-        held, soon = self._held, self._soon
-        lines: list[bytes] = []
-        for handle, block in enumerate(held[:count], self._spooled):
-            late = soon.pop(handle, None) if soon else None
-            line = line_of(block if late is None else {**block, **late})
-            lines.append(_lossy_with(block, late) if line is None else line)
-        self._spool.add(*lines)
-        self._spooled += len(lines)
+        held = self._held
+        self._spool.add(*[line_of(block) or _encode_lossy(block) for block in held[:count]])
+        self._spooled += count
         del held[:count]
 
     def amend(self, handle: int, **late: Any) -> None:
@@ -260,10 +253,7 @@ class ParseSink:
         if handle == DROPPED or not late:
             return
         if handle >= self._spooled and _SOON.issuperset(late):
-            if handle in self._soon:
-                self._soon[handle].update(late)
-            else:
-                self._soon[handle] = late
+            self._held[handle - self._spooled].update(late)
             return
         self._write(len(self._held))
         self._late[handle] = self._late.get(handle, b"") + _as_fields(late)
@@ -273,10 +263,7 @@ class ParseSink:
         if handle == DROPPED:
             return
         if handle >= self._spooled:
-            late = self._soon.pop(handle)
-            del late[name]
-            if late:
-                self._soon[handle] = late
+            del self._held[handle - self._spooled][name]
             return
         block = orjson.loads(self._line(handle))
         del block[name]
@@ -458,11 +445,6 @@ def total_usage(conversations: dict[str, Conversation]) -> Usage:
     return total
 
 
-def _lossy_with(block: Block, late: dict[str, Any] | None) -> bytes:
-    line = _encode_lossy(block)
-    return line if late is None else _lengthened(line, late)
-
-
 def _lengthened(line: bytes, late: dict[str, Any]) -> bytes:
     """Return a line whose object has further fields at its end."""
     return _joined(line, _as_fields(late))
@@ -489,8 +471,11 @@ def _encode_late(late: dict[str, Any]) -> bytes:
 
 def _encode_lossy(block: Block) -> bytes:
     made = jsontext.cleaned(block)
-    if "usage" in made:  # stands last, as where it comes late
-        made["usage"] = made.pop("usage")
+    is_late = False
+    for name in block:
+        if name == "usage" or (is_late and name in _SOON):  # stands last, as where it comes late
+            made[name] = made.pop(name)
+        is_late = is_late or name == "source"
     return orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -82,12 +82,12 @@ class _BlockCollector(LiveSink):
         """Collect a block."""
         if self._holds_usage and "usage" in block:
             self.held = (block["conversationId"], block["id"]), block.pop("usage")
-        self._blocks.append(encodable(block))
+        self._blocks.append(block)
         return len(self._blocks) - 1
 
     def amend(self, handle: int, **late: Any) -> None:
         """State fields of a collected block."""
-        self._blocks[handle].update(late)
+        self._blocks[handle] = {**encodable(self._blocks[handle]), **late}
 
     def blocks(self) -> list[Block]:
         """Return the blocks collected since the last call."""
