@@ -149,6 +149,37 @@ class TranscriptReader(Protocol):
         """Read a whole session into `sink`."""
 
 
+class ReaderState(NamedTuple):
+    """Where a reading of a session ended, so that a later one continues there.
+
+    `size` is how many bytes of the main transcript were read, all of them whole lines. `state` is a
+    value of JSON that only the reader understands.
+    """
+
+    size: int
+    state: dict[str, Any]
+
+
+@runtime_checkable
+class ResumableReader(TranscriptReader, Protocol):
+    """A reader that can read on where it ended, in another process."""
+
+    def resume(
+        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+    ) -> ReaderState | None:
+        """Read a session into `sink`, and return where that ends.
+
+        Without a `reading`, the whole session is read, as `parse_transcripts` does. With one, the
+        sink gets only the blocks of later rows and files, each as a whole reading gives it. The
+        main transcript still begins with the bytes that were read, and the subagents' files that
+        were read have not changed.
+
+        Returns None where a later reading has to begin at the first byte. May raise any error for a
+        `reading` that it did not make, and where later rows need what it does not have: the caller
+        then reads the whole session.
+        """
+
+
 @runtime_checkable
 class StoreReader(TranscriptReader, Protocol):
     """A reader that knows the client's own store, and reads while the client writes there."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from array import array
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import program_of
+from agentsdir.adapters.protocol import ReaderState, ResumableReader, program_of
 from agentsdir.engine.parse import FoundSession, parse_session
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
@@ -16,17 +17,24 @@ from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES, Reducer, block_key, ch
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LINE_CAP, read_lines
+from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts
 from agentsdir.formats.store.agent import all_synced, load_sound, open_agent, write_agent
+from agentsdir.formats.store.checkpoint import (
+    Checkpoint,
+    number_of,
+    read_checkpoint,
+    write_checkpoint,
+)
 from agentsdir.formats.store.events import TURN_ENDS
 from agentsdir.formats.store.files import Disk, Durability
 from agentsdir.formats.store.layout import open_plain
 from agentsdir.formats.store.log import read_log, read_records
-from agentsdir.formats.store.transcripts import STREAM, store_path
+from agentsdir.formats.store.transcripts import STREAM, begins_as, store_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
         NativeFile,
         ProgramProvider,
         Provider,
+        SessionFiles,
         SessionSpec,
     )
     from agentsdir.engine.services import Services
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
     from agentsdir.formats.store.transcripts import Synced
 
+_READ = ("main", "subagent")
 _REPLACED = "sidecar"
 """The role of files that a client replaces instead of appending to them."""
 
@@ -105,21 +115,124 @@ def log_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> 
         writer.finish_rewrites()
 
 
-def new_blocks(
-    architecture: Architecture,
-    natives: Sequence[NativeFile],
-    changed: Sequence[Synced],
-    logged: LoggedBlocks,
-) -> Iterator[Block]:
-    """Yield the blocks of the changed transcripts that the log lacks or has differently.
+class ChangedTranscripts:
+    """Reads a session's transcripts that were just stored, from the provider's own files.
 
-    They are read from the provider's own files, which were just stored.
+    Args:
+        paths: of the agent.
+        synced: what the log has of the session's transcripts, by native path.
+        architecture: has the reader.
+        natives: the session's files.
+        changed: those whose changes were stored, and are not in the log yet.
     """
-    sources = {native.path: native.source for native in natives}
-    read = [native.source for native in natives if native.role in ("main", "subagent")]
-    since = {sources[synced.path].name: synced.grown_from for synced in changed}
-    with provider_errors():
-        yield from unlogged_blocks(architecture, read, logged, since)
+
+    def __init__(
+        self,
+        paths: AgentPaths,
+        synced: Mapping[str, Mapping[str, Any]],
+        architecture: Architecture,
+        natives: Sequence[NativeFile],
+        changed: Sequence[Synced],
+    ) -> None:
+        self._paths = paths
+        self._architecture = architecture
+        self._changed = changed
+        self._sources = {native.path: native.source for native in natives if native.role in _READ}
+        self._main = next((native for native in natives if native.role == "main"), None)
+        entries = {**synced, **{one.path: one.as_entry() for one in changed}}
+        self._digests = {
+            native.path: str(entries[native.path]["sha256"])
+            for native in natives
+            if native.path in entries and native.role in (*_READ, _REPLACED)
+        }
+        # How many bytes of the main transcript are stored.
+        self._size = entries.get(self._main.path, {}).get("size", 0) if self._main else 0
+        # What was read before, where this reading ended, and the numbers of its blocks' keys.
+        self._before: Checkpoint | None = None
+        self._end: ReaderState | None = None
+        self._keys = array("I")
+
+    def new_blocks(self, logged: LoggedBlocks, *, of_turn: bool) -> Iterator[Block]:
+        """Yield the blocks that the log lacks or has differently, in their order.
+
+        Logged blocks that are not in the transcripts any more keep their records.
+
+        Args:
+            logged: of rows that the log knew, only blocks in it are compared.
+            of_turn: whether it has only blocks of the turn that made the changes. What was read
+                before is then not read again, unless it may have one of them.
+        """
+        since = {
+            self._sources[one.path].name: one.grown_from
+            for one in self._changed
+            if one.path in self._sources
+        }
+        with provider_errors():
+            sinks = self._read(logged, of_turn=of_turn)
+            for sink in sinks:
+                for block in sink.blocks("all"):
+                    self._keys.append(number_of(block_key(block)))
+                    yield from _unlogged(block, logged, since)
+
+    def _read(self, logged: LoggedBlocks, *, of_turn: bool) -> Iterator[ParseSink]:
+        reader, architecture = self._architecture.reader, self._architecture
+        if reader is None:
+            return
+        with registry.adapter_errors(architecture):
+            sessions = reader.discover(list(self._sources.values()))
+        if self._size >= _CHUNK and isinstance(reader, ResumableReader) and len(sessions) == 1:
+            yield self._resume(reader, sessions[0], logged if of_turn else None)
+            return
+        for files in sessions:
+            yield parse_session(FoundSession(architecture, files), hidden=False)
+
+    def _resume(
+        self, reader: ResumableReader, files: SessionFiles, logged: LoggedBlocks | None
+    ) -> ParseSink:
+        """Read a session from its checkpoint on, else as a whole."""
+        known = None if logged is None else read_checkpoint(self._paths)
+        if known is not None and logged is not None:
+            # Whatever is wrong with it, the whole transcript is there.
+            with suppress(Exception):
+                if self._fits(known) and not known.may_have(logged.keys()):
+                    sink = ParseSink()
+                    self._end = reader.resume(files, sink, ReaderState(known.size, known.state))
+                    self._before = known
+                    self._keys.extend(known.keys)
+                    return sink
+        sink = ParseSink()
+        with registry.adapter_errors(self._architecture):
+            self._end = reader.resume(files, sink, None)
+        return sink
+
+    def _fits(self, known: Checkpoint) -> bool:
+        """Tell whether a checkpoint is of these files, and of no row that is new to the log."""
+        main = self._main
+        grown_from = {one.path: one.grown_from for one in self._changed}
+        return (
+            main is not None
+            and known.reader == self._architecture.name
+            and known.path == main.path
+            and known.size <= grown_from.get(main.path, known.size)
+            and all(
+                self._digests.get(path) == digest
+                for path, digest in known.sha256.items()
+                if path != main.path
+            )
+            and begins_as(self._paths, main.path, known.size, known.sha256[main.path])
+        )
+
+    def keep(self) -> None:
+        """Write a checkpoint, if one is worth it. The log has all blocks and names the files."""
+        main, end = self._main, self._end
+        before = 0 if self._before is None else self._before.size
+        if main is None or end is None or end.size - before < _CHUNK:
+            return
+        if end.size == self._size:  # else the client has written on, after the file was stored
+            kept = Checkpoint(
+                self._architecture.name, main.path, end.size, self._digests, self._keys, end.state
+            )
+            write_checkpoint(self._paths, kept)
 
 
 def sync_with_client(
@@ -150,13 +263,15 @@ def sync_with_client(
         state = writer.state
     if changed:
         # In this order: after a crash in between, the next sync repeats it.
-        for block in new_blocks(architecture, natives, changed, LoggedBlocks.of_log(paths)):
+        found = ChangedTranscripts(paths, state.transcripts, architecture, natives, changed)
+        for block in found.new_blocks(LoggedBlocks.of_log(paths), of_turn=False):
             with write_agent(paths, disk=services.disk, known=state) as writer:
                 log_block(writer, None, block, services.now())
                 state = writer.state
         with write_agent(paths, disk=services.disk, known=state) as writer:
             log_transcripts(writer, changed, services.now())
             state = writer.state
+        found.keep()
         spec = spec._replace(transcripts=load_sound(paths, state))
     _place(program, spec, natives)
     return state, spec
@@ -214,6 +329,10 @@ class LoggedBlocks:
         elif block.get("type") == "tool_use" and _answered(block) in self._synthetic:
             self._closed[_answered(block)] = block
 
+    def keys(self) -> Iterable[tuple[str, str]]:
+        """Return the keys of all of them."""
+        return self._digests.keys()
+
     def has(self, block: Block) -> bool:
         """Return whether the log has a block with this key."""
         return block_key(block) in self._digests
@@ -254,41 +373,24 @@ def _digest(block: Block) -> str:
         return short_hash(jsontext.encode(jsontext.clean(compared, set())))
 
 
-def unlogged_blocks(
-    architecture: Architecture,
-    sources: Sequence[Source],
-    logged: LoggedBlocks,
-    since: Mapping[str, int],
-) -> Iterator[Block]:
-    """Yield the blocks of transcripts that the log lacks or has differently, in their order.
-
-    Logged blocks that are not in the transcripts any more keep their records.
+def _unlogged(block: Block, logged: LoggedBlocks, since: Mapping[str, int]) -> Iterator[Block]:
+    """Yield a block of a transcript if the log lacks it or has it differently.
 
     Args:
-        sources: the session's main transcript and its subagents'.
-        since: by source name, the offset in bytes from which on rows are new. Of older rows, only
-            blocks in `logged` are compared.
+        since: by source name, the offset in bytes from which on rows are new.
     """
-    reader = architecture.reader
-    if reader is None:
+    place = block.get("source") or {}
+    start = since.get(str(place.get("file")))
+    offset = place.get("offset")  # none for what opens and closes a thread
+    is_new = start is not None and (offset is None or offset >= start)
+    if not logged.has(block):
+        if not is_new or block.get("superseded"):
+            return
+    elif not logged.differs(block):
         return
-    with registry.adapter_errors(architecture):
-        sessions = reader.discover(sources)
-    for files in sessions:
-        sink = parse_session(FoundSession(architecture, files), hidden=False)
-        for block in sink.blocks("all"):
-            place = block.get("source") or {}
-            start = since.get(str(place.get("file")))
-            offset = place.get("offset")  # none for what opens and closes a thread
-            is_new = start is not None and (offset is None or offset >= start)
-            if not logged.has(block):
-                if not is_new or block.get("superseded"):
-                    continue
-            elif not logged.differs(block):
-                continue
-            block = {**block, "source": None}
-            yield from logged.replaced_by(block)
-            yield block
+    block = {**block, "source": None}
+    yield from logged.replaced_by(block)
+    yield block
 
 
 class StreamRecording:

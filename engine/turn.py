@@ -32,11 +32,11 @@ from agentsdir.engine.providers import (
 from agentsdir.engine.recovery import open_call_steps
 from agentsdir.engine.result import Denial, Ending, TurnResult
 from agentsdir.engine.sync import (
+    ChangedTranscripts,
     LoggedBlocks,
     StreamRecording,
     log_block,
     log_transcripts,
-    new_blocks,
     store_transcripts,
     sync_with_client,
 )
@@ -333,11 +333,16 @@ class Attempt:
             if self._logged is None and not self._reducer.open_blocks:
                 self._name(writer, changed)  # no more blocks come before that
                 return
-        added = []
+        added, found = [], None
         if self._logged is not None:
-            if any(synced.rewritten for synced in changed):
+            is_rewritten = any(synced.rewritten for synced in changed)
+            if is_rewritten:
                 self._logged = self._logged.of_log(turn.paths)  # none of its rows is where it was
-            for block in new_blocks(turn_provider.architecture, natives, changed, self._logged):
+            synced = turn.state.transcripts
+            found = ChangedTranscripts(
+                turn.paths, synced, turn_provider.architecture, natives, changed
+            )
+            for block in found.new_blocks(self._logged, of_turn=not is_rewritten):
                 added.append(self._log(block))
                 self._show(blocks.block_complete(block["id"], added[-1]))
         for handle, block in self._reducer.open_blocks:
@@ -345,6 +350,8 @@ class Attempt:
                 self._take(blocks.block_complete(handle, block))
         with turn.writer() as writer:
             self._name(writer, changed)
+        if found is not None:
+            found.keep()
 
     def _name(self, writer: AgentWriter, changed: list[Synced]) -> None:
         """Log the names and digests of what was stored."""

@@ -7,6 +7,8 @@ checked first (`encode`) and what others wrote is cleaned and marked (`clean`).
 from __future__ import annotations
 
 import json
+from array import array
+from base64 import b64decode, b64encode
 from json import JSONDecodeError as JSONDecodeError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -236,3 +238,20 @@ def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
             clean(str(key), reasons): clean(item, reasons, depth + 1) for key, item in value.items()
         }
     return [clean(item, reasons, depth + 1) for item in value]
+
+
+# Many numbers as one text: a reader gets them back faster than from a list.
+
+
+def packed(typecode: str, numbers: Iterable[int]) -> str:
+    """Return numbers as text, of the size and in the byte order of this machine.
+
+    Args:
+        typecode: of an `array`.
+    """
+    return b64encode(array(typecode, numbers)).decode()
+
+
+def unpacked(typecode: str, text: str) -> array[int]:
+    """Return the numbers of `packed`. Raises `ValueError` for another text."""
+    return array(typecode, b64decode(text, validate=True))

@@ -262,6 +262,16 @@ def _value_at(
 NOTHING = object()
 
 
+class LinePosition(NamedTuple):
+    """A place between two lines of a file: the lines and the bytes before it."""
+
+    lines: int
+    offset: int
+
+
+BEGINNING = LinePosition(0, 0)
+
+
 class Row(NamedTuple):
     """One JSON value of a transcript and where it stands.
 
@@ -361,20 +371,22 @@ def read_rows(
     is_record: Callable[[Any], bool] | None = None,
     loads: Callable[[bytes], Any] = orjson.loads,
     unread: str = "repeated",
+    start: LinePosition = BEGINNING,
 ) -> Iterator[Row]:
     """Yield every record of a JSON Lines transcript, salvaged ones included.
 
     `is_record` tells a record of the format from an object within one (`salvage`); `loads` may
     know a cheaper way to a value that stands in a line than to decode it, and returns `NOTHING`
-    for a line that is to be counted as folded, for the reason `unread`, and passed over.
+    for a line that is to be counted as folded, for the reason `unread`, and passed over. The stream
+    stands at `start`.
 
     Blank lines are counted as hidden and damaged ones as damaged here; `report` is called with
     each finding. Never raises for what the bytes hold.
     """
     # What `Row(…)` does, without the Python call around it: this runs once per line.
     new = tuple.__new__
-    offset = length = 0
-    for number, data in enumerate(iter(partial(stream.readline, cap), b""), 1):
+    offset, length = start.offset, 0
+    for number, data in enumerate(iter(partial(stream.readline, cap), b""), start.lines + 1):
         offset += length
         length = len(data)
         tally.lines += 1

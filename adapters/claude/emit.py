@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.adapters.claude.shapes import mapping, text
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import stand_in
+from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.sink import DROPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentsdir.formats.blocks import BlockSource
     from agentsdir.formats.sink import BlockSink
 
@@ -114,17 +117,24 @@ class _Orphan(NamedTuple):
     conversation: str
     tool_use_id: str
     status: str
-    context: RowContext
+    source: BlockSource | None
 
 
 class OpenCalls:
     """The open tool calls of a session, paired with their results by id within a conversation.
 
     A repeated id (a retry, a copy) means the nearest call before the result.
+
+    Args:
+        sink: has the blocks of the calls.
+        stand_in: returns the number that stands for a conversation and a call's id.
     """
 
-    def __init__(self, sink: BlockSink) -> None:
+    def __init__(
+        self, sink: BlockSink, stand_in: Callable[[tuple[str, str]], int] = stand_in
+    ) -> None:
         self._sink = sink
+        self._stand_in = stand_in
         # Calls that wait for their result, and their handles; of the others, a number for each.
         self._open: dict[tuple[str, str], int] = {}
         self.handles: set[int] = set()
@@ -144,14 +154,35 @@ class OpenCalls:
         key = context.conversation, tool_use_id
         if key in self._open:
             self._settle(key, status)
-            self._answered.add(stand_in(key))
-        elif stand_in(key) not in self._answered:
-            self._orphans.append(_Orphan(context.conversation, tool_use_id, status, context))
+            self._answered.add(self._stand_in(key))
+        elif self._stand_in(key) not in self._answered:
+            self._orphans.append(_Orphan(*key, status, context.source))
 
     def _settle(self, key: tuple[str, str], status: str) -> None:
         handle = self._open.pop(key)
         self.handles.discard(handle)
         self._sink.amend(handle, status=status)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return as JSON what later rows need of the calls and results so far."""
+        return {
+            "open": list(self._open),
+            "answered": packed("q", self._answered),
+            "orphans": [orphan[:3] for orphan in self._orphans],
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the calls of a snapshot, whose blocks are not here.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none.
+        """
+        for conversation, tool_use_id in snapshot["open"]:
+            self._open[conversation, tool_use_id] = DROPPED
+        self._answered.update(unpacked("q", snapshot["answered"]))
+        self._orphans += [
+            _Orphan(conversation, tool_use_id, status, None)
+            for conversation, tool_use_id, status in snapshot["orphans"]
+        ]
 
     def finish(self) -> None:
         """Settle what is left: calls without a result, and results without a call."""
@@ -159,9 +190,8 @@ class OpenCalls:
             key = orphan.conversation, orphan.tool_use_id
             if key in self._open:
                 self._settle(key, orphan.status)
-                self._answered.add(stand_in(key))
-            elif stand_in(key) not in self._answered:
-                source = orphan.context.source
+                self._answered.add(self._stand_in(key))
+            elif (source := orphan.source) and self._stand_in(key) not in self._answered:
                 message = f"no call {orphan.tool_use_id} in conversation {orphan.conversation}"
                 self._sink.finding(
                     Finding(

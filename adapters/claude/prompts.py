@@ -346,10 +346,27 @@ class Queue:
         # Removals with rows below them that may mean several entries: later rows may deliver the
         # others.
         self.taken_in: list[_QueueExit] = []
-        # Entries that were delivered before the row that takes them out was read.
         self._owed = 0
         self._points = 0
         self._showing = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, and no operation waits for its entry."""
+        return not (self._waiting or self._exits())
+
+    @property
+    def owed(self) -> int:
+        """How many entries were delivered before the row that takes them out."""
+        return self._owed
+
+    def resume(self, owed: int) -> None:
+        """Continue an idle queue.
+
+        Args:
+            owed: of that queue.
+        """
+        self._owed = owed
 
     def take(self, row: Row, value: dict[str, Any], context: RowContext) -> int:
         """Apply one operation; return the outcome of its row."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude import discover, moving, store
 from agentsdir.adapters.claude.follow import ClaudeFollower
-from agentsdir.adapters.claude.sessions import read_session
+from agentsdir.adapters.claude.sessions import read_session, resume_session
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Follower,
         NativeSession,
         Paths,
+        ReaderState,
         Refuse,
         SessionFiles,
         Translator,
@@ -40,6 +41,11 @@ class ClaudeReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         read_session(session, sink)
+
+    def resume(
+        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+    ) -> ReaderState | None:
+        return resume_session(session, sink, reading)
 
     def is_storage(self, folder: Path) -> bool:
         return store.is_storage(folder)

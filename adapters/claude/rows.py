@@ -41,7 +41,7 @@ from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import short_hash, stand_in
-from agentsdir.formats.rows import read_rows
+from agentsdir.formats.rows import BEGINNING, LinePosition, read_rows
 from agentsdir.formats.sink import DROPPED, ParseSink
 
 if TYPE_CHECKING:
@@ -540,6 +540,7 @@ class TranscriptParser:
         thread: the conversation of all rows; None where the rows name it.
         session: the session id for rows that come before any that names one.
         meta: the sidecar of a subagent's file.
+        stand_in: returns the number that stands for an id.
     """
 
     def __init__(
@@ -552,13 +553,14 @@ class TranscriptParser:
         thread: str | None,
         session: str,
         meta: dict[str, Any],
+        stand_in: Callable[[str], int] = stand_in,
     ) -> None:
         self.emitter = BlockEmitter(sink)
         self.calls = calls
         self.subagents = subagents
-        self.tokens = FileUsage()
+        self.tokens = FileUsage(stand_in)
         self.queue = Queue(self)
-        self.tree = Tree()
+        self.tree = Tree(stand_in)
         self.version: str | None = None
         # What the row is to the tree; its reader sets it.
         self.mark = PLAIN
@@ -575,9 +577,10 @@ class TranscriptParser:
         # Why the current row is hidden or folded; its reader sets it.
         self.reason = ""
         self._sink = sink
+        self._stand_in = stand_in
         self._file = file
         self._thread = thread
-        self._session = session
+        self._session = self._own = session
         # Uuids of rows outside the chain: blocks of other rows do not use them.
         self._aside: set[str] = set()
         # The session of the first message, and whether another session was reported.
@@ -591,15 +594,22 @@ class TranscriptParser:
         if thread is None:
             subagents.main_rows = self.tree.numbers
 
-    def run(self, source: Source) -> None:
-        """Read the whole file, and finish."""
+    def run(self, source: Source, start: LinePosition = BEGINNING) -> LinePosition | None:
+        """Read the file from `start` on; return where it ends, None in a line without an end."""
         sink = self._sink
+        tally, before = sink.tally, sink.tally.lines
         if isinstance(sink, ParseSink):
             self.tokens.state_early(sink, self.calls.handles)
         with source.open() as stream:
-            rows = read_rows(stream, self._file, sink.tally, sink.finding, is_record=is_row)
+            if start.offset:
+                stream.seek(start.offset)
+            rows = read_rows(stream, self._file, tally, sink.finding, is_record=is_row, start=start)
             self.take_all(rows)
-        self.finish()
+            if not stream.seekable():
+                return None
+            end = LinePosition(start.lines + tally.lines - before, stream.tell())
+            stream.seek(max(0, end.offset - 1))
+            return end if stream.read(1) == b"\n" else None
 
     def take(self, row: Row) -> None:
         """Read the next row."""
@@ -649,6 +659,54 @@ class TranscriptParser:
         self.subagents.close(self._file)
         if self.version is not None:
             sink.client_version = self.version
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether rows of subagents stand in this file: of a main transcript, in an old one."""
+        return any(thread.file == self._file for thread in self.subagents.threads.values())
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return as JSON what a main transcript's next rows need of these, before `finish`.
+
+        None while prompts wait, and where rows of subagents stand in it: their threads end with it.
+        """
+        tokens = self.tokens.snapshot()
+        if tokens is None or self.has_threads or not self.queue.is_idle:
+            return None
+        return {
+            "version": self.version,
+            "caveat": self.caveat,
+            "started": self.started,
+            "answers": self.answers,
+            "stdoutAgents": self.stdout_agents,
+            "own": self._own,
+            "session": self._session,
+            "home": self._home,
+            "mixed": self._mixed,
+            "aside": list(self._aside),
+            "occurrences": self._occurrences,
+            "owed": self.queue.owed,
+            "tokens": tokens,
+            "tree": self.tree.snapshot(),
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Continue after the rows of a snapshot.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none.
+        """
+        if self._own != snapshot["own"]:
+            raise ValueError("the first rows name another session now")
+        self.version, self.caveat = snapshot["version"], snapshot["caveat"]
+        self.started, self.answers = snapshot["started"], snapshot["answers"]
+        self.stdout_agents = snapshot["stdoutAgents"]
+        self._session, self._home = snapshot["session"], snapshot["home"]
+        self._mixed = snapshot["mixed"]
+        self._aside.update(snapshot["aside"])
+        self._occurrences = snapshot["occurrences"]
+        self.queue.resume(snapshot["owed"])
+        self.tokens.resume(snapshot["tokens"])
+        self.tree.resume(snapshot["tree"])
 
     def compare(self) -> None:
         """Compare the client's own count with all files; stdout uses that count instead."""
@@ -707,7 +765,7 @@ class TranscriptParser:
         uuid = value.get("uuid")
         if type(uuid) is not str or len(uuid) != 36 or not uuid.isascii():
             uuid = identifier(uuid)
-        key = None if uuid is None else stand_in(uuid)
+        key = None if uuid is None else self._stand_in(uuid)
         tree = self.tree
         thread = self._thread
         if key is not None and key in tree.numbers:

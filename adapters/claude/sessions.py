@@ -12,13 +12,16 @@ from agentsdir.adapters.claude.emit import OpenCalls
 from agentsdir.adapters.claude.rows import TranscriptParser
 from agentsdir.adapters.claude.shapes import agent_id
 from agentsdir.adapters.claude.subagents import Subagents
+from agentsdir.adapters.protocol import ReaderState
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.findings import Finding
+from agentsdir.formats.ids import lasting_stand_in, stand_in
+from agentsdir.formats.rows import BEGINNING, LinePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from agentsdir.adapters.protocol import SessionFiles
+    from agentsdir.adapters.protocol import SessionFiles, Transcript
     from agentsdir.formats.sink import BlockSink
     from agentsdir.formats.source import Source
 
@@ -29,39 +32,132 @@ _CHILD = "agent-"  # how the names of subagents' files begin
 
 def read_session(session: SessionFiles, sink: BlockSink) -> None:
     """Read the main transcript, then each subagent's, into `sink`."""
-    calls, subagents = OpenCalls(sink), Subagents(sink)
-    first: TranscriptParser | None = None
+    parsers = _Parsers(sink, stand_in)
     for transcript in session.transcripts:
-        source = transcript.source
+        if parser := parsers.open(transcript):
+            parser.run(transcript.source)
+            parser.finish()
+    parsers.finish()
+
+
+def resume_session(
+    session: SessionFiles, sink: BlockSink, reading: ReaderState | None
+) -> ReaderState | None:
+    """Read a session as `ResumableReader` says, and keep its end in a snapshot.
+
+    Subagents' files that were read before are passed over: only the calls and threads in them
+    matter to other files. Rows of a file that is read again would come in another order.
+    """
+    parsers = _Parsers(sink, lasting_stand_in)
+    known: dict[str, bool] = {}
+    start = BEGINNING
+    if reading is not None:
+        known = parsers.resume(reading.state)
+        start = LinePosition(*reading.state["place"])
+    files: dict[str, bool] = {}
+    place, state = None, None
+    for transcript in session.transcripts:
+        source, is_main = transcript.source, transcript.role == "main"
+        if not is_main:
+            files[source.name] = transcript.sidecar is not None
+            if source.name in known:
+                continue
+        parser = parsers.open(transcript)
+        if parser is None:
+            return None
+        if is_main and reading is not None:
+            parser.resume(reading.state["main"])
+        end = parser.run(source, start if is_main else BEGINNING)
+        if is_main:
+            place, state = end, parser.snapshot()
+        parser.finish()
+    if reading is not None:
+        parsers.check_order(session)
+        if any(files.get(name) is not has_sidecar for name, has_sidecar in known.items()):
+            raise ValueError("a subagent's file is gone, or has another sidecar")
+    shared = parsers.snapshot()
+    parsers.finish()
+    if place is None or state is None:
+        return None
+    return ReaderState(place.offset, {"place": [*place], "files": files, "main": state, **shared})
+
+
+class _Parsers:
+    """The parsers of one session's files, and what they share.
+
+    Args:
+        stand_in: returns the number that stands for an id.
+    """
+
+    def __init__(self, sink: BlockSink, stand_in: Callable[[Any], int]) -> None:
+        self._sink = sink
+        self._stand_in = stand_in
+        self._calls = OpenCalls(sink, stand_in)
+        self._subagents = Subagents(sink)
+        # The threads of files that were read before.
+        self._before: frozenset[str] = frozenset()
+        self._first: TranscriptParser | None = None
+
+    def open(self, transcript: Transcript) -> TranscriptParser | None:
+        """Return the parser of a file; None for one of a subagent that cannot be opened."""
+        source, thread = transcript.source, None
         rows = FirstRows(source.head)
         try:
             own = own_session(rows, source.name)
-            thread = None if transcript.role == "main" else thread_name(rows, source.name)
+            if transcript.role != "main":
+                thread = thread_name(rows, source.name)
             meta = sidecar(transcript.sidecar)
         except AgentsdirError as error:
             if transcript.role == "main":
                 raise
-            # The rest of the session is read without a subagent's file that cannot be opened.
-            sink.finding(Finding("unreadable", source.name, error.message))
-            continue
+            # The rest of the session is read without it.
+            self._sink.finding(Finding("unreadable", source.name, error.message))
+            return None
         if thread is None:
-            sink.open_main()
+            self._sink.open_main()
+        elif thread in self._before:
+            raise ValueError(f"a file of the thread {thread} was read before")
+        self._subagents.file = source.name
         parser = TranscriptParser(
-            sink,
-            calls,
-            subagents,
+            self._sink,
+            self._calls,
+            self._subagents,
             source.name,
             thread=thread,
             session=own,
             meta=meta,
+            stand_in=self._stand_in,
         )
-        parser.run(source)
-        first = first or parser
-    calls.finish()
-    subagents.state()
-    subagents.report()
-    if first is not None:
-        first.compare()
+        self._first = self._first or parser
+        return parser
+
+    def finish(self) -> None:
+        """State what only the end of all files settles."""
+        self._calls.finish()
+        self._subagents.state()
+        self._subagents.report()
+        if self._first is not None:
+            self._first.compare()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return as JSON what further rows need of what the files share, before `finish`."""
+        return {"calls": self._calls.snapshot(), "subagents": self._subagents.snapshot()}
+
+    def resume(self, state: dict[str, Any]) -> dict[str, bool]:
+        """Continue after the files of a snapshot; return which these are, and have a sidecar."""
+        self._calls.resume(state["calls"])
+        self._subagents.resume(state["subagents"])
+        self._before = frozenset(self._subagents.threads)
+        return dict(state["files"])
+
+    def check_order(self, session: SessionFiles) -> None:
+        """Put what was read in the order of the files, where that is what a whole reading gives.
+
+        Raises `ValueError` where the main transcript has rows of subagents, or that one copied.
+        """
+        if self._subagents.copied_early or (self._first and self._first.has_threads):
+            raise ValueError("rows of the main transcript belong before a subagent's")
+        self._subagents.arrange([transcript.source.name for transcript in session.transcripts])
 
 
 def own_session(rows: Iterable[dict[str, Any]], file: str) -> str:

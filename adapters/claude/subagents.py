@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.claude.shapes import agent_id, count, mapping, part_text, parts
 from agentsdir.adapters.claude.shapes import text as as_text
+from agentsdir.adapters.claude.speakers import Notice
 from agentsdir.formats.blocks import MAIN, make_block
 from agentsdir.formats.findings import Finding
+from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.sink import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from agentsdir.adapters.claude.emit import RowContext
-    from agentsdir.adapters.claude.speakers import Notice
     from agentsdir.formats.sink import BlockSink
 
 
@@ -38,6 +39,21 @@ _WARM_UP = "Warmup"
 _WORKFLOWS = "/workflows/"
 
 
+# What a snapshot keeps; the blocks are out of reach then, and so is what only they show.
+_KEPT_OF_CALL = (
+    "file",
+    "conversation",
+    "tool_use_id",
+    "name",
+    "prompt",
+    "description",
+    "teammate",
+    "kind",
+    "ids",
+)
+_KEPT_OF_THREAD = ("name", "file", "meta", "prompt", "session", "timestamp", "closed")
+
+
 class CallResult(NamedTuple):
     """The outcome of a call by its own result, without what notices say."""
 
@@ -50,11 +66,14 @@ class AgentCall:
     """One call of the agent tool, and what is known of its outcome."""
 
     __slots__ = (
-        "answer", "conversation", "description", "duration", "handle", "ids", "kind", "name",
-        "output", "prompt", "status", "teammate", "tool_use_id",
+        "answer", "conversation", "description", "duration", "file", "handle", "ids", "kind",
+        "name", "output", "prompt", "status", "teammate", "tool_use_id",
     )  # fmt: skip
 
-    def __init__(self, conversation: str, tool_use_id: str, given: dict[str, Any]) -> None:
+    def __init__(
+        self, file: str, conversation: str, tool_use_id: str, given: dict[str, Any]
+    ) -> None:
+        self.file = file
         self.conversation = conversation
         self.tool_use_id = tool_use_id
         self.name = as_text(given.get("subagent_type"))
@@ -204,13 +223,16 @@ class Subagents:
         self.rows: dict[int, str] = {}
         # Whether the main transcript had a row after a subagent's file that copied it.
         self.copied_early = False
+        # The file whose rows are read, which is kept with what they say (`arrange`).
+        self.file = ""
         self._calls: dict[tuple[str, str], AgentCall] = {}
         self._all: list[AgentCall] = []
-        # By the run of a workflow: the conversation and the id of the call that started it.
-        self._runs: dict[str, tuple[str, str]] = {}
-        # Tool use id → agent id, from rows that name both and stand before or after the call.
-        self._named: list[tuple[str, str, str]] = []
-        self._notices: list[Notice] = []
+        # A file, a run of a workflow, the conversation and the id of the call that started it.
+        self._started: list[tuple[str, str, str, str]] = []
+        # A file, the method, and tool use id → agent id, from rows that name both and stand before
+        # or after the call.
+        self._named: list[tuple[str, str, str, str]] = []
+        self._notices: list[tuple[str, Notice]] = []
 
     def is_copy(self, key: int, file: str) -> bool:
         """Tell whether a row of a subagent's file is also in another file of the session."""
@@ -219,7 +241,7 @@ class Subagents:
     def opened(self, context: RowContext, tool_use_id: str, given: dict[str, Any]) -> AgentCall:
         """Note a call of the agent tool; the caller sets its handle."""
         self.changed = True
-        call = AgentCall(context.conversation, tool_use_id, given)
+        call = AgentCall(self.file, context.conversation, tool_use_id, given)
         self._calls[context.conversation, tool_use_id] = call
         self._all.append(call)
         return call
@@ -231,7 +253,8 @@ class Subagents:
         call = self._calls.get((conversation, tool_use_id))
         if call is None:
             if type(native) is dict and "runId" in native:
-                self._runs.setdefault(as_text(native["runId"]), (conversation, tool_use_id))
+                run = as_text(native["runId"])
+                self._started.append((self.file, run, conversation, tool_use_id))
                 self.changed = True
             return False
         self.changed = True
@@ -260,13 +283,13 @@ class Subagents:
         found = agent_id(agent)
         if found and isinstance(tool_use_id, str):
             self.changed = True
-            self._named.append((method, tool_use_id, found))
+            self._named.append((self.file, method, tool_use_id, found))
 
     def notified(self, notice: Notice) -> None:
         """Note how a background agent ended."""
         self.names("notification", notice.tool_use_id, notice.task_id)
         self.changed = True
-        self._notices.append(notice)
+        self._notices.append((self.file, notice))
 
     def open(
         self, name: str, context: RowContext, file: str, meta: dict[str, Any]
@@ -303,6 +326,58 @@ class Subagents:
             )
         )
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return as JSON what is known of the calls and threads so far, but their outputs."""
+        return {
+            "calls": [
+                {name: getattr(call, name) for name in _KEPT_OF_CALL}
+                | {"status": call.answer.status}
+                for call in self._all
+            ],
+            "threads": [
+                {name: getattr(thread, name) for name in _KEPT_OF_THREAD}
+                for thread in self.threads.values()
+            ],
+            "started": self._started,
+            "named": self._named,
+            "notices": [[file, [*notice]] for file, notice in self._notices],
+            "rows": packed("q", self.rows),
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the calls and threads of a snapshot, whose blocks are not here.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none.
+        """
+        for kept in snapshot["calls"]:
+            call = AgentCall(kept["file"], kept["conversation"], kept["tool_use_id"], {})
+            for name in _KEPT_OF_CALL:
+                setattr(call, name, kept[name])
+            call.answer = CallResult(kept["status"])
+            self._all.append(call)
+            self._calls[call.conversation, call.tool_use_id] = call
+        for kept in snapshot["threads"]:
+            thread = SubagentThread(kept["name"], kept["file"], kept["meta"])
+            for name in _KEPT_OF_THREAD:
+                setattr(thread, name, kept[name])
+            self.threads[thread.name] = thread
+        self._started = [
+            (file, run, thread, call) for file, run, thread, call in snapshot["started"]
+        ]
+        self._named = [(file, how, call, agent) for file, how, call, agent in snapshot["named"]]
+        self._notices = [(file, Notice(*notice)) for file, notice in snapshot["notices"]]
+        self.rows = dict.fromkeys(unpacked("q", snapshot["rows"]), "")
+
+    def arrange(self, files: Sequence[str]) -> None:
+        """Put what was read in the order of the files, by their names."""
+        order = {file: number for number, file in enumerate(files)}
+        self._all.sort(key=lambda call: order[call.file])
+        threads = sorted(self.threads.values(), key=lambda thread: order[thread.file])
+        self.threads = {thread.name: thread for thread in threads}
+        self._started.sort(key=lambda entry: order[entry[0]])
+        self._named.sort(key=lambda entry: order[entry[0]])
+        self._notices.sort(key=lambda entry: order[entry[0]])
+
     def state(self) -> None:
         """Link threads and calls, and state what is known about both.
 
@@ -312,9 +387,12 @@ class Subagents:
             return
         self.changed = False
         self._spread()
+        runs: dict[str, tuple[str, str]] = {}
+        for _, run, conversation, tool_use_id in self._started:
+            runs.setdefault(run, (conversation, tool_use_id))
         link_threads(list(self.threads.values()), self._all)
         for thread in self.threads.values():
-            self._state_thread(thread)
+            self._state_thread(thread, runs)
         linked = {id(thread.call): thread for thread in self.threads.values() if thread.call}
         for call in self._all:
             self._state_call(call, linked.get(id(call)))
@@ -331,14 +409,14 @@ class Subagents:
         by_tool = {call.tool_use_id: call for call in self._all}
         for call in self._all:
             call.status, call.output, call.duration = call.answer
-        for method, tool_use_id, agent in self._named:
+        for _, method, tool_use_id, agent in self._named:
             if tool_use_id in by_tool:
                 by_tool[tool_use_id].ids.setdefault(method, agent)
         by_agent = {agent: call for call in self._all for agent in call.ids.values()}
         by_name = {call.teammate: call for call in self._all if call.teammate}
         # A call with its own result is over, whatever a notice says about its task.
         unfinished = {id(call) for call in self._all if call.status in ("pending", "running")}
-        for notice in self._notices:
+        for _, notice in self._notices:
             target = (
                 by_tool.get(notice.tool_use_id)
                 or by_agent.get(notice.task_id)
@@ -350,13 +428,13 @@ class Subagents:
                 target.output = notice.result or target.output or notice.summary or None
                 target.duration = notice.duration or target.duration
 
-    def _state_thread(self, thread: SubagentThread) -> None:
+    def _state_thread(self, thread: SubagentThread, runs: dict[str, tuple[str, str]]) -> None:
         call = thread.call
         parent = call.conversation if call else agent_id(thread.meta.get("parentAgentId"))
         started_by = ""
         if thread.own and call is None:
             thread.link = Link(thread.own, "none")
-            run = self._runs.get(workflow_run(thread.file))
+            run = runs.get(workflow_run(thread.file))
             if run is not None:
                 parent, started_by = run
                 thread.link = Link(thread.own, "exact")

@@ -9,11 +9,11 @@ from agentsdir.adapters.claude.shapes import count, mapping, text
 from agentsdir.formats.blocks import add_usage, is_beyond, no_usage, usage
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import stand_in
-from agentsdir.formats.jsontext import MAX_INT
+from agentsdir.formats.jsontext import MAX_INT, packed, unpacked
 from agentsdir.formats.sink import DROPPED, total_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from agentsdir.formats.blocks import Usage
     from agentsdir.formats.sink import BlockSink, ParseSink
@@ -102,10 +102,14 @@ class FileUsage:
     Until about 2.1.86 the client often wrote a message before its counts were final. Then no row
     of it has a stop reason, and the numbers are lower bounds. These versions also made requests
     that no row shows, as all versions do for the summary of a compaction.
+
+    Args:
+        stand_in: returns the number that stands for a message's id.
     """
 
-    def __init__(self) -> None:
-        # Of the messages by number, each as `_RECORD`; the number of each id, by `stand_in`;
+    def __init__(self, stand_in: Callable[[str], int] = stand_in) -> None:
+        self._stand_in = stand_in
+        # Of the messages by number, each as `_RECORD`; the number of each id, by its stand-in;
         # and the numbers of the conversations, by name.
         self._records = bytearray()
         self._numbers: dict[int, int] = {}
@@ -162,7 +166,7 @@ class FileUsage:
     def _turn_to(self, name: Any, conversation: str, value: dict[str, Any]) -> _Message:
         """Keep the latest message as a record, and return the one of this id."""
         self._keep_latest()
-        key = stand_in(name) if type(name) is str else None
+        key = self._stand_in(name) if type(name) is str else None
         number = None if key is None else self._numbers.get(key)
         if number is None:
             number = self._messages
@@ -203,6 +207,8 @@ class FileUsage:
 
     def _reopen(self, name: str, number: int) -> _Message:
         """Return a message that has another row although others came after it."""
+        if number == _UNKNOWN:
+            raise ValueError(f"the message {name} is not in the snapshot")
         kept = _RECORD.unpack_from(self._records, number * _RECORD.size)
         conversation, handle, lineage, final, stated, *counts = kept
         if stated and self._early is not None:
@@ -212,6 +218,40 @@ class FileUsage:
         if counts[0] != _UNKNOWN:
             known.counts = kept[-5:]
         return known
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return as JSON what later rows need: the latest message, and the ids of the others.
+
+        None where results were counted, which settle what earlier messages used.
+        """
+        known = self._latest
+        if self._results is not None:
+            return None
+        latest = None
+        if known is not None:
+            counts = known.counts if known.raw is None else _counts(known.raw)
+            conversation = list(self._conversations)[known.conversation]
+            latest = [known.name, conversation, counts, known.final]
+        return {"messages": packed("q", self._numbers), "latest": latest}
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the messages of a snapshot, whose blocks are not here.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none; and later, `ValueError` for
+        a row of a message before the latest.
+        """
+        self._numbers = dict.fromkeys(unpacked("q", snapshot["messages"]), _UNKNOWN)
+        if snapshot["latest"] is None:
+            return
+        name, conversation, (sent, got, read, wrote, thought), final = snapshot["latest"]
+        self._conversations = {str(conversation): 0}
+        self._latest = _Message(name, 0, 0, 0)
+        if sent != _UNKNOWN:
+            self._latest.counts = int(sent), int(got), int(read), int(wrote), int(thought)
+        self._latest.final = bool(final)
+        self._messages = 1
+        if type(name) is str:
+            self._numbers[self._stand_in(name)] = 0
 
     def note_prompt(self) -> None:
         """Note a prompt."""

@@ -13,13 +13,17 @@ live itself was made.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from base64 import b64decode, b64encode
+from itertools import starmap
+from operator import lt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import stand_in
+from agentsdir.formats.jsontext import packed, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agentsdir.formats.rows import Row
 
@@ -46,10 +50,14 @@ class Tree:
     """Rows of one file by uuid, and the branches of its main thread.
 
     A row costs a dictionary entry and six numbers, whatever its size.
+
+    Args:
+        stand_in: returns the number that stands for a uuid.
     """
 
-    def __init__(self) -> None:
-        # The number of each row by its uuid's `stand_in`.
+    def __init__(self, stand_in: Callable[[str], int] = stand_in) -> None:
+        self._stand_in = stand_in
+        # The number of each row by its uuid's stand-in.
         self.numbers: dict[int, int] = {}
         # Per row: its kind, its parent and its group, its first block and how many it has.
         self._kinds = bytearray()
@@ -88,7 +96,7 @@ class Tree:
 
     def number_of(self, uuid: str) -> int | None:
         """Return the number of a row, None for one that was not read."""
-        return self.numbers.get(stand_in(uuid))
+        return self.numbers.get(self._stand_in(uuid))
 
     def add_aside(self, key: int | None, first: int, count: int) -> None:
         """Register a row of another thread, so that its repetition is recognised."""
@@ -119,7 +127,7 @@ class Tree:
     ) -> None:
         """Place a main-thread row that gave `count` blocks from handle `first` on.
 
-        `key` is the `stand_in` of its uuid.
+        `key` stands for its uuid.
         """
         value, kinds = row.value, self._kinds
         number = len(kinds)
@@ -127,7 +135,7 @@ class Tree:
         bridge = self._last_main
         parent = bridge
         if isinstance(named, str):
-            known = self.numbers.get(stand_in(named))
+            known = self.numbers.get(self._stand_in(named))
             if known is None:
                 place = _MissingParent(number, named, row.line, row.offset, row.length)
                 self._missing_parents.append(place)
@@ -138,7 +146,7 @@ class Tree:
             # parent although a chain exists shows that this writer keeps none.
             logical = value.get("logicalParentUuid")
             if isinstance(logical, str):
-                parent = self.numbers.get(stand_in(logical), bridge)
+                parent = self.numbers.get(self._stand_in(logical), bridge)
             elif kind not in _OPENING and value.get("subtype") != "compact_boundary":
                 self._loose = True
         group = self._groups[parent] if parent != _NONE else _NONE
@@ -234,11 +242,76 @@ class Tree:
         # Only a parent further down can close a circle.
         parents = self._parents[:]
         for entry in ahead:
-            parents[entry.row] = self.numbers[stand_in(entry.parent)]
+            parents[entry.row] = self.numbers[self._stand_in(entry.parent)]
         for entry in ahead:
             if _is_cycle(parents, entry.row):
                 message = f"the row is its own ancestor through {entry.parent}"
                 yield Finding("parent-cycle", file, message, entry.line, entry.offset, entry.length)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return as JSON what later rows need of these: all but their blocks and their damage."""
+        return {
+            "keys": packed("q", self.numbers),
+            "rows": packed("i", self.numbers.values()),
+            "kinds": b64encode(self._kinds).decode(),
+            "parents": packed("i", self._parents),
+            "groups": packed("i", self._groups),
+            "above": self._above,
+            "prompts": self._prompts,
+            "lastMain": self._last_main,
+            "newest": self._newest,
+            "absorbed": self._absorbed,
+            "compacted": self._compacted,
+            "roots": self._roots,
+            "loose": self._loose,
+            "fillers": self._fillers,
+            "leaf": self._leaf,
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the rows of a snapshot, which have no blocks here.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none: each row and each group
+        hangs from an earlier one.
+        """
+        rows = unpacked("i", snapshot["rows"])
+        self.numbers.update(zip(unpacked("q", snapshot["keys"]), rows, strict=True))
+        self._kinds += b64decode(snapshot["kinds"], validate=True)
+        self._parents, self._groups = (unpacked("i", snapshot[n]) for n in ("parents", "groups"))
+        count = len(self._kinds)
+        self._firsts, self._counts = array("i", bytes(4 * count)), array("i", bytes(4 * count))
+        self._above, self._prompts = snapshot["above"], snapshot["prompts"]
+        self._last_main, self._newest = snapshot["lastMain"], snapshot["newest"]
+        self._absorbed, self._fillers = snapshot["absorbed"], snapshot["fillers"]
+        self._compacted = [(group, before) for group, before in snapshot["compacted"]]
+        self._roots = [(group, bridged, session) for group, bridged, session in snapshot["roots"]]
+        self._loose = snapshot["loose"]
+        if snapshot["leaf"] is not None:
+            uuid, seen = snapshot["leaf"]
+            self._leaf = str(uuid), int(seen)
+        groups = len(self._prompts)
+        within = (
+            (rows, 0, count),
+            (self._kinds, 0, NOTED + 1),
+            (self._parents, _NONE, count),
+            (self._groups, _NONE, groups),
+            (self._above, _NONE, groups),
+            (self._prompts, 0, count),
+            (self._absorbed, 0, groups),
+            (self._fillers, 0, count),
+            ((self._last_main, self._newest), _NONE, count),
+            ([group for pair in self._compacted for group in pair], _NONE, groups),
+            ([group for group, _, _ in self._roots], 0, groups),
+        )
+        if not (
+            all(starmap(_is_within, within))
+            and len(self._parents) == len(self._groups) == count
+            and len(self._above) == groups
+            and all(map(lt, self._parents, range(count)))
+            and all(map(lt, self._above, range(groups)))
+            and all(bridged < group for group, bridged, _ in self._roots)
+        ):
+            raise ValueError("no rows of a transcript")
 
     def _settle_roots(self) -> None:
         """Decide for each prompt without a parent whether it rewound to the very start.
@@ -323,6 +396,10 @@ class Tree:
             if beside or (parent != _NONE and parent in gone):
                 gone.add(row)
         return gone
+
+
+def _is_within(numbers: Sequence[int], low: int, high: int) -> bool:
+    return not numbers or (min(numbers) >= low and max(numbers) < high)
 
 
 def _is_cycle(parents: array[int], start: int) -> bool:

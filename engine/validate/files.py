@@ -62,6 +62,7 @@ FILES = (
     "history.jsonl",
     "events.jsonl",
     "stamps.json",
+    "checkpoint.json",
     ".lock",
     ".turn",
 )

@@ -86,6 +86,11 @@ class AgentPaths:
         return self.folder / "stamps.json"
 
     @cached_property
+    def checkpoint(self) -> Path:
+        """Where the last reading of the client's transcript ended; derived."""
+        return self.folder / "checkpoint.json"
+
+    @cached_property
     def workspace(self) -> Path:
         """Captured files of the working directory."""
         return self.folder / "workspace"

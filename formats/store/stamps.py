@@ -17,6 +17,7 @@ from agentsdir.formats.store.layout import MAX_DOCUMENT, open_plain, read_limite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from agentsdir.formats.store.layout import AgentPaths
 
@@ -76,6 +77,42 @@ class Stamps(NamedTuple):
 NO_STAMPS = Stamps()
 
 
+# A file of which only all counts: a digest stands at its end. It is written in place.
+
+
+def read_sealed(path: Path | str) -> dict[str, Any]:
+    """Return what `write_sealed` wrote.
+
+    Raises `ValueError` for anything else, and what `read_limited` raises.
+    """
+    data = read_limited(path, MAX_DOCUMENT)
+    said = data[: -len(_digest_key(b""))] + b"}"
+    if not data.endswith(_digest_key(said)):
+        raise ValueError(f"{path} does not have its digest")
+    document: dict[str, Any] = jsontext.decode(data)
+    return document
+
+
+def write_sealed(path: Path, document: dict[str, Any]) -> None:
+    """Write a document of one line, without fsync; whatever is refused, it is not written.
+
+    What was there is overwritten: half of a document does not fit its digest.
+    """
+    with suppress(OSError, AgentsdirError, TypeError):
+        said = jsontext.encode_as_is(document)
+        data = said[:-1] + _digest_key(said)
+        descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            if os.pwrite(descriptor, data, 0) == len(data):
+                os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)
+
+
+def _digest_key(said: bytes) -> bytes:
+    return b',"digest":"%s"}\n' % short_hash(said).encode()
+
+
 def read_stamps(paths: AgentPaths) -> Stamps:
     """Return an agent's stamps; `NO_STAMPS` where the file is missing, damaged or no such file."""
     try:
@@ -88,20 +125,12 @@ def read_stamps(paths: AgentPaths) -> Stamps:
         return NO_STAMPS
 
 
-def _read(paths: AgentPaths) -> Any:
+def _read(paths: AgentPaths) -> dict[str, Any]:
     """Return what stamps.json says. Raises one of `_DAMAGED`."""
-    data = read_limited(f"{paths.folder}/stamps.json", MAX_DOCUMENT)
-    said = data[: -len(_digest_key(b""))] + b"}"
-    if not data.endswith(_digest_key(said)):
-        raise ValueError("digest")
-    return jsontext.decode(data)
+    return read_sealed(f"{paths.folder}/stamps.json")
 
 
 _DAMAGED = (OSError, AgentsdirError, ValueError, TypeError, KeyError, AttributeError)
-
-
-def _digest_key(said: bytes) -> bytes:
-    return b',"digest":"%s"}\n' % short_hash(said).encode()
 
 
 def _stamp(value: Any) -> Stamp | None:
@@ -120,7 +149,6 @@ def _transcript(value: dict[str, Any]) -> TranscriptStamp:
 
 
 def _write(paths: AgentPaths, stamps: Stamps) -> None:
-    """Write stamps.json in place, without fsync: half of it does not fit its digest."""
     document = {
         "transcripts": {
             path: {
@@ -132,16 +160,7 @@ def _write(paths: AgentPaths, stamps: Stamps) -> None:
         },
         "left": stamps.left,
     }
-    said = jsontext.encode_as_is(document)
-    data = said[:-1] + _digest_key(said)
-    # Whatever is refused: what is not written is read again.
-    with suppress(OSError, AgentsdirError):
-        descriptor = open_plain(paths.stamps, os.O_WRONLY | os.O_CREAT)
-        try:
-            if os.pwrite(descriptor, data, 0) == len(data):
-                os.ftruncate(descriptor, len(data))
-        finally:
-            os.close(descriptor)
+    write_sealed(paths.stamps, document)
 
 
 def keep(paths: AgentPaths, transcripts: Mapping[str, TranscriptStamp]) -> None:

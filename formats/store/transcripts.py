@@ -490,7 +490,7 @@ class _FirstBytes(io.RawIOBase):
         super().close()
 
 
-def pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+def pieces(stream: BinaryIO | io.FileIO, size: int) -> Iterator[bytes]:
     """Yield the next `size` bytes of a stream, as far as there are any."""
     while size and (piece := stream.read(min(size, CHUNK))):
         yield piece
@@ -533,6 +533,24 @@ def digest_beginning(stream: BinaryIO | io.FileIO, entry: Mapping[str, Any]) -> 
         digest.update(piece)
         left -= len(piece)
     return _joined(digest.chunks) if chunk else digest.hexdigest()
+
+
+def begins_as(paths: AgentPaths, native: str, size: int, digest: str) -> bool:
+    """Tell whether the first `size` bytes of a stored copy are a file of this digest.
+
+    As far as the stamp of the copy has the digests of its pieces, only the last piece is read.
+    Raises as `open_plain` does.
+    """
+    stamp = read_stamps(paths).transcripts.get(native)
+    with os.fdopen(open_plain(store_path(paths, native)), "rb", buffering=0) as stored:
+        whole: tuple[bytes, ...] = ()
+        if stamp is not None and stamp.stored == Stamp.of(os.fstat(stored.fileno())):
+            whole = stamp.chunks[: max(0, size - 1) // CHUNK]
+        found = Digest(whole)
+        stored.seek(found.size)
+        for piece in pieces(stored, size - found.size):
+            found.update(piece)
+    return found.size == size and found.hexdigest() == digest
 
 
 def is_stream(native: str) -> bool:

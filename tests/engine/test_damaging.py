@@ -89,10 +89,11 @@ def edit_derived(_: Any, paths: AgentPaths) -> None:
 
 
 def swap_stamps(stage: Any, paths: AgentPaths) -> None:
-    """Put the stamps of another agent in place, and go on."""
+    """Put the stamps of another agent in place, and what is no checkpoint, and go on."""
     other = stage.new()
     stage.send(other, "hello")
     shutil.copy(other.stamps, paths.stamps)
+    shutil.copy(other.stamps, paths.checkpoint)
     assert stage.send(paths, "again").outcome == "completed"
 
 
@@ -186,7 +187,10 @@ DAMAGE: dict[str, tuple[Way, Seen]] = {
         edit_derived,
         {"descriptor-differs", "missing", "derived-differs"},
     ),
-    "delete or edit `stamps.json`, or copy it from elsewhere": (swap_stamps, set()),
+    "delete or edit `stamps.json` or `checkpoint.json`, or copy it from elsewhere": (
+        swap_stamps,
+        set(),
+    ),
     "delete, cut or edit `index.jsonl`, or copy an agent's folder beside it": (cut_index, set()),
     "put back a copy of a log that has another name": (log_of_another_name, set()),
     "edit or delete a file below `transcripts/`": (edit_transcript, {"transcript-differs"}),
