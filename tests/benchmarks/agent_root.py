@@ -3,7 +3,7 @@
 The first agent is made by the commands `new`, `send` and `suspend`. Each other one is a copy of its
 files with other ids and another name, all as long as they were, so that every size stays as it was.
 What depends on the bytes is computed again: hashes of transcripts, the chain of the log, the digest
-of state.json. A test has `validate` look at the result.
+of state.json. Each is left in order, by its stamps. A test has `validate` look at the result.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
+
+from agentsdir.formats.store import stamps
+from agentsdir.formats.store.layout import Layout
 
 AGENTSDIR = str(Path(sys.executable).with_name("agentsdir"))
 PROMPT = "how are you today"
@@ -60,6 +63,8 @@ def make_root(root: Path, agents: int) -> None:
     for number in range(1, agents):
         other = agent(number)
         _write(root / "agents" / other.agent_id, _copy(files, first, other))
+    for paths in Layout(root).every_agent():
+        stamps.leave(paths, paths.log.stat().st_size, paths.history.stat().st_size)
     # It has that name already; a command that holds the create lock makes an index that is missing.
     _agentsdir(root, "rename", first_id, agent(0).name)
 

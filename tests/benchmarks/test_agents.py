@@ -25,7 +25,7 @@ for entry in os.scandir(sys.argv[1] + "/agents"):
 LIST_BAR = 6.0
 LIST_PEAK_MIB = 40
 FIND_BAR = 1.5
-FIND_RUNS = 7
+FIND_RUNS = 5
 
 
 def surroundings(home: Path) -> dict[str, str]:

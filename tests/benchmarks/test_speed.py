@@ -24,7 +24,7 @@ LOADS = "import orjson, sys\nfor line in open(sys.argv[1], 'rb'):\n    orjson.lo
 LOADS_WHOLE = "import orjson, sys\norjson.loads(open(sys.argv[1], 'rb').read())"
 MEMORY_FILES = Path("/dev/shm")  # where a sync costs nothing
 
-STARTS = 21
+STARTS = 11
 # A program of typer that does nothing takes 5.8 times as long as the interpreter alone. The aims
 # are 7, 9 for the verbs, and 12 for the last five; single measurements differ by a twentieth.
 START_BARS = {
@@ -51,18 +51,18 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.jsonl"):
         file.read(65536)
 """
 NATIVE_SESSIONS = 1000
-NATIVE_RUNS = 7
+NATIVE_RUNS = 5
 NATIVE_BAR = 4.5
 NATIVE_PEAK_MIB = 60
 BIG_MEGABYTES = 100
-BIG_RUNS = 5
+BIG_RUNS = 3
 # The floor gains more from a quiet machine than the parser: single measurements give 2.8 to 3.2.
 BIG_BAR = 3.8
 BIG_PEAK_MIB = 56
 # MiB that a MB more takes, by the peaks for a quarter of the file and for all of it.
 BIG_GROWTH = 0.08
 GEMINI_MEGABYTES = 50
-GEMINI_RUNS = 5
+GEMINI_RUNS = 3
 # Single measurements of a log give 2.5 to 3.3, of a document about 2.1 to 2.6.
 GEMINI_BARS = {".jsonl": 3.8, ".json": 3.2}
 # A document is held as it stands, its messages one by one.
