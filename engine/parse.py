@@ -9,13 +9,13 @@ import heapq
 import os
 import re
 import stat
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, StoreReader
+from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX, ResumableReader, StoreReader
 from agentsdir.adapters.store_files import ignore
 from agentsdir.engine import workers
 from agentsdir.engine.lookup import first_few
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import (
         Architecture,
         NativeSession,
+        ReaderState,
         Refuse,
         SessionFiles,
         TranscriptReader,
@@ -211,13 +212,36 @@ def parse_session(found: FoundSession, *, hidden: bool, apart: bool = False) -> 
     `apart` is whether the tokens of each model message are kept, for a sum over several sessions.
     """
     sink = ParseSink(hidden=hidden, apart=apart)
+    with _reading(found) as reader:
+        reader.parse_transcripts(found.files, sink)
+    return sink
+
+
+def resume_session(
+    found: FoundSession, state: ReaderState | None
+) -> tuple[ParseSink, ReaderState | None]:
+    """Read one session without hidden blocks, from `state` on, as far as its reader can do that.
+
+    Returns the sink and where the reading ended (`ResumableReader.resume`). Raises as
+    `parse_session` does, and anything for a `state` that does not fit.
+    """
+    sink = ParseSink()
+    with _reading(found) as reader:
+        if isinstance(reader, ResumableReader):
+            return sink, reader.resume(found.files, sink, state)
+        reader.parse_transcripts(found.files, sink)
+    return sink, None
+
+
+@contextmanager
+def _reading(found: FoundSession) -> Iterator[TranscriptReader]:
+    """Give the reader of a session; raise `AgentsdirError` if a file cannot be read."""
     try:
         with registry.adapter_errors(found.architecture):
-            _reader(found.architecture).parse_transcripts(found.files, sink)
+            yield _reader(found.architecture)
     except OSError as error:
         name = error.filename or session_name(found)
         raise AgentsdirError(f"cannot read {name}: {error.strerror}") from error
-    return sink
 
 
 def session_name(found: FoundSession) -> str:

@@ -9,15 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import ReaderState, ResumableReader, program_of
-from agentsdir.engine.parse import FoundSession, parse_session
+from agentsdir.adapters.protocol import ReaderState, program_of
+from agentsdir.engine.parse import FoundSession, parse_session, resume_session
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES, Reducer, block_key, check_block
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LINE_CAP, read_lines
-from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts
 from agentsdir.formats.store.agent import all_synced, load_sound, open_agent, write_agent
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
         NativeFile,
         ProgramProvider,
         Provider,
-        SessionFiles,
         SessionSpec,
     )
     from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.sink import ParseSink
     from agentsdir.formats.store.agent import AgentWriter, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Cursor
@@ -147,8 +146,8 @@ class ChangedTranscripts:
         }
         # How many bytes of the main transcript are stored.
         self._size = entries.get(self._main.path, {}).get("size", 0) if self._main else 0
-        # What was read before, where this reading ended, and the numbers of its blocks' keys.
-        self._before: Checkpoint | None = None
+        # Where the reading began and ended, and the numbers of all blocks' keys up to there.
+        self._begin = 0
         self._end: ReaderState | None = None
         self._keys = array("I")
 
@@ -175,58 +174,51 @@ class ChangedTranscripts:
                     yield from _unlogged(block, logged, since)
 
     def _read(self, logged: LoggedBlocks, *, of_turn: bool) -> Iterator[ParseSink]:
-        reader, architecture = self._architecture.reader, self._architecture
-        if reader is None:
+        architecture = self._architecture
+        if architecture.reader is None:
             return
         with registry.adapter_errors(architecture):
-            sessions = reader.discover(list(self._sources.values()))
-        if self._size >= _CHUNK and isinstance(reader, ResumableReader) and len(sessions) == 1:
-            yield self._resume(reader, sessions[0], logged if of_turn else None)
+            files = architecture.reader.discover(list(self._sources.values()))
+        sessions = [FoundSession(architecture, one) for one in files]
+        if self._size >= _CHUNK and len(sessions) == 1:
+            yield self._resume(sessions[0], self._checkpoint(logged) if of_turn else None)
             return
-        for files in sessions:
-            yield parse_session(FoundSession(architecture, files), hidden=False)
+        for found in sessions:
+            yield parse_session(found, hidden=False)
 
-    def _resume(
-        self, reader: ResumableReader, files: SessionFiles, logged: LoggedBlocks | None
-    ) -> ParseSink:
-        """Read a session from its checkpoint on, else as a whole."""
-        known = None if logged is None else read_checkpoint(self._paths)
-        if known is not None and logged is not None:
-            # Whatever is wrong with it, the whole transcript is there.
+    def _resume(self, found: FoundSession, known: Checkpoint | None) -> ParseSink:
+        if known is not None:
+            # Whatever is wrong with a state, the whole transcript is there.
             with suppress(Exception):
-                if self._fits(known) and not known.may_have(logged.keys()):
-                    sink = ParseSink()
-                    self._end = reader.resume(files, sink, ReaderState(known.size, known.state))
-                    self._before = known
-                    self._keys.extend(known.keys)
-                    return sink
-        sink = ParseSink()
-        with registry.adapter_errors(self._architecture):
-            self._end = reader.resume(files, sink, None)
+                sink, self._end = resume_session(found, ReaderState(known.size, known.state))
+                self._begin = known.size
+                self._keys.extend(known.keys)
+                return sink
+        sink, self._end = resume_session(found, None)
         return sink
 
-    def _fits(self, known: Checkpoint) -> bool:
-        """Tell whether a checkpoint is of these files, and of no row that is new to the log."""
-        main = self._main
+    def _checkpoint(self, logged: LoggedBlocks) -> Checkpoint | None:
+        """Return the checkpoint; None if it is not of these files, or of what is compared."""
+        main, known = self._main, read_checkpoint(self._paths)
+        if main is None or known is None:
+            return None
         grown_from = {one.path: one.grown_from for one in self._changed}
-        return (
-            main is not None
-            and known.reader == self._architecture.name
+        digests = dict(known.sha256)
+        digest = digests.pop(main.path, "")
+        fits = (
+            known.reader == self._architecture.name
             and known.path == main.path
             and known.size <= grown_from.get(main.path, known.size)
-            and all(
-                self._digests.get(path) == digest
-                for path, digest in known.sha256.items()
-                if path != main.path
-            )
-            and begins_as(self._paths, main.path, known.size, known.sha256[main.path])
+            and all(self._digests.get(path) == one for path, one in digests.items())
+            and begins_as(self._paths, main.path, known.size, digest)
+            and not known.may_have(logged.keys())
         )
+        return known if fits else None
 
     def keep(self) -> None:
         """Write a checkpoint, if one is worth it. The log has all blocks and names the files."""
         main, end = self._main, self._end
-        before = 0 if self._before is None else self._before.size
-        if main is None or end is None or end.size - before < _CHUNK:
+        if main is None or end is None or end.size - self._begin < _CHUNK:
             return
         if end.size == self._size:  # else the client has written on, after the file was stored
             kept = Checkpoint(

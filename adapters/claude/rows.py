@@ -683,7 +683,7 @@ class TranscriptParser:
             "session": self._session,
             "home": self._home,
             "mixed": self._mixed,
-            "aside": list(self._aside),
+            "aside": sorted(self._aside),
             "occurrences": self._occurrences,
             "owed": self.queue.owed,
             "tokens": tokens,

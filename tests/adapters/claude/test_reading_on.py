@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +179,34 @@ def test_rows_that_go_back_to_earlier_ones_are_read_on_or_refused(seed: int) -> 
             places = ends(data)
             read += hold(session, chosen.sample(places, min(3, len(places))), chosen)
     assert read > MUTATIONS
+
+
+STATE = """
+import sys
+from pathlib import Path
+import orjson
+from agentsdir.adapters.claude.reader import ClaudeReader
+from agentsdir.formats.sink import ParseSink
+from agentsdir.formats.source import Source
+sources = [Source(name, path=Path(name)) for name in sys.argv[1:]]
+(session,) = ClaudeReader().discover(sources)
+sys.stdout.buffer.write(orjson.dumps(ClaudeReader().resume(session, ParseSink(), None).state))
+"""
+
+
+def test_a_state_is_the_same_in_every_process() -> None:
+    """Whatever numbers a process gives to texts: those of a state are for another one."""
+    files = sorted(str(path) for path in (FIXTURES / "side-agents-2.1.98").rglob("*.jsonl"))
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", STATE, *files],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
 
 
 USAGE = {"input_tokens": 5, "output_tokens": 7}
