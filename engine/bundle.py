@@ -204,8 +204,7 @@ def import_agent(
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
     """
     source = _only_agent(bundle)
-    checked = _checked_agent(source)
-    state = checked.state
+    state, has_history = _checked_agent(source)
     former_cwd = state.cwd
     saved = transcripts.load_recorded(source, state.synced, streams=True)
     captured = workspace.stored_files(source)
@@ -223,7 +222,7 @@ def import_agent(
         if not known and _is_free(layout, source, state):
             agent_id = source.id
             with making_agent(layout, agent_id, state.session.id, services.disk) as made:
-                made.take_log(source, state, has_history=checked.has_history)
+                made.take_log(source, state, has_history=has_history)
                 for native, file in saved.items():
                     made.store(native, state.synced[native]["role"], file)
                 _finish_import(services, made, state, captured, cwd)
@@ -273,15 +272,11 @@ def _check_sizes(folder: Path, *names: str) -> None:
             raise _bad(f"{name} has {size} bytes")
 
 
-class _Checked(NamedTuple):
-    """A sound agent as its log says; `has_history` is whether its history.jsonl says the same."""
+def _checked_agent(paths: AgentPaths) -> tuple[AgentState, bool]:
+    """Validate a bundle's agent; return its state, and whether history.jsonl is what the log says.
 
-    state: AgentState
-    has_history: bool
-
-
-def _checked_agent(paths: AgentPaths) -> _Checked:
-    """Validate a bundle's agent and return it. Raises `Invalid`."""
+    Raises `Invalid`.
+    """
     check = AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False)
     for problem in check.run():
         if problem.severity == "error":
@@ -289,7 +284,7 @@ def _checked_agent(paths: AgentPaths) -> _Checked:
     state = check.state or _folded(paths)
     if state.agent_id != paths.id:
         raise _bad(f"agents/{paths.id} calls itself {state.agent_id}")
-    return _Checked(state, check.history_is_whole)
+    return state, check.history_is_whole
 
 
 def _folded(paths: AgentPaths) -> AgentState:

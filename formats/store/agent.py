@@ -43,6 +43,7 @@ from agentsdir.formats.store.log import (
     line_hash,
     open_log,
     read_log,
+    read_records,
 )
 from agentsdir.formats.store.state import SessionState
 
@@ -599,13 +600,12 @@ def history_pieces(paths: AgentPaths) -> Iterator[bytes]:
     """Yield history.jsonl as the log says it must be, in pieces of about a MiB."""
     held: list[bytes] = []
     size = 0
-    with open_log(paths.log) as stream:
-        for record in _records(stream, paths):
-            held.append(derived.history_line(record))
-            size += len(held[-1])
-            if size >= transcripts.CHUNK:
-                yield b"".join(held)
-                held, size = [], 0
+    for record in read_records(paths.log):
+        held.append(derived.history_line(record))
+        size += len(held[-1])
+        if size >= transcripts.CHUNK:
+            yield b"".join(held)
+            held, size = [], 0
     yield b"".join(held)
 
 
@@ -625,11 +625,7 @@ class Creation(NamedTuple):
 
 def recorded_creation(paths: AgentPaths) -> Record | None:
     """Return the creation as the log has it: its own record, or the one `restore` put there."""
-    with open_log(paths.log) as stream:
-        for record in _records(stream, paths):
-            if (created := creation_of(record)) is not None:
-                return created
-    return None
+    return next(filter(None, map(creation_of, read_records(paths.log))), None)
 
 
 def creation_of(record: Record) -> Record | None:
@@ -641,12 +637,6 @@ def creation_of(record: Record) -> Record | None:
         return None
     created_at = str(made.get("created_at"))
     return record._replace(event="session.created", data=made["data"], ts=created_at)
-
-
-def _records(stream: BinaryIO, paths: AgentPaths) -> Iterator[Record]:
-    for line in read_log(stream, str(paths.log)):
-        if line.record is not None:
-            yield line.record
 
 
 def lost_creation(paths: AgentPaths, first: Record | None) -> Creation:
@@ -757,19 +747,18 @@ class UnpublishedAgent:
         """Take over the log of another agent's folder as it stands, to the byte.
 
         Args:
-            state: the fold of that log; what follows its position is left.
+            state: the fold of that whole log, less a line that is cut.
             has_history: its history.jsonl is what the log says, and is taken over, too.
         """
-        size = state.position.size
         with open_log(paths.log) as stream:
-            for piece in transcripts.pieces(stream, size):
+            for piece in transcripts.pieces(stream, state.position.size):
                 self._log.write(piece)
-        with open_log(paths.history if has_history else paths.log) as stream:
-            for piece in (
-                transcripts.pieces(stream, state.history_size)
-                if has_history
-                else _history_lines(stream, size)
-            ):
+        if has_history:
+            with open_log(paths.history) as stream:
+                for piece in transcripts.pieces(stream, state.history_size):
+                    self._history.write(piece)
+        else:
+            for piece in history_pieces(paths):
                 self._history.write(piece)
         all_synced(paths, state)
         self._state, self._position = state, state.position
@@ -797,15 +786,6 @@ class UnpublishedAgent:
         """Close the files."""
         self._log.close()
         self._history.close()
-
-
-def _history_lines(log: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield what the first `size` bytes of a log add to history.jsonl."""
-    for line in read_log(log, ""):
-        if line.after.size > size:
-            return
-        if line.record is not None:
-            yield derived.history_line(line.record)
 
 
 class _Batch:
@@ -1041,9 +1021,8 @@ class HistoryComparison:
     def of_log(cls, paths: AgentPaths) -> Self:
         """Return the comparison with a whole log."""
         compared = cls(paths)
-        with open_log(paths.log) as stream:
-            for record in _records(stream, paths):
-                compared.take(derived.history_line(record))
+        for record in read_records(paths.log):
+            compared.take(derived.history_line(record))
         return compared
 
     def __enter__(self) -> Self:
