@@ -34,8 +34,8 @@ from agentsdir.formats.store.log import read_records
 
 HERE = Path(__file__).parent
 AGENTSDIR = str(Path(sys.executable).with_name("agentsdir"))
-SMALL_GROWTH = 0.5
-"""Growth by less than this part of the start is noise, and no part of a fit."""
+SMALL_GROWTH = 1.0
+"""What is less, as times the start, is mostly noise, and no part of a fit."""
 
 _OPENS = """
 import orjson, pathlib, sys
@@ -101,7 +101,6 @@ def agents(folder: Path, size: float) -> Task:
     root = folder / "root"
     generate("agent_root.py", root, int(size))
     on_root = [AGENTSDIR, "--root", str(root)]
-    run(*on_root, "restore")  # leaves the stamps that the generator does not make
     one = min(path.name for path in (root / "agents").iterdir())
     name = json.loads((root / "agents" / one / "state.json").read_bytes())["name"]
     return Task(

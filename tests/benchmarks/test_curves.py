@@ -27,7 +27,7 @@ FLAT = 0.15
 SUBJECTS = {
     "agents": ((200, 2000), ("send NAME", "new"), ("validate",)),
     "turns": ((100, 1000), ("send", "tag"), ()),
-    "transcripts": ((8, 64), (), ("parse FILE", "follow FILE")),
+    "transcripts": ((20, 100), (), ("parse FILE", "follow FILE")),
 }
 
 
