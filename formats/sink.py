@@ -578,8 +578,12 @@ class LiveSink:
         """Update what is new among the fields of a block that was added before."""
         if handle == DROPPED:
             return
-        known = self._late.setdefault(handle, {})
-        news = {name: value for name, value in late.items() if known.get(name, _NEVER) != value}
+        known = self._late.get(handle)
+        if known is None:
+            known = self._late[handle] = {}
+        news = late
+        if not known.keys().isdisjoint(late):
+            news = {name: value for name, value in late.items() if known.get(name, _NEVER) != value}
         if news:
             known.update(news)
             if not _SOON.issuperset(news):

@@ -177,13 +177,17 @@ class Tail:
             with _opened(self.path) as descriptor:
                 self._stamp = _Stamp.of(os.fstat(descriptor))
                 while chunk := os.pread(descriptor, _CHUNK, self._read):
-                    self._read += len(chunk)
-                    self._edge = (self._edge + chunk)[-EDGE:]
+                    self._advance(chunk)
                     yield chunk
         except _ABSENT:
             return
         except OSError as error:
             raise self._refused(error) from error
+
+    def _advance(self, chunk: bytes) -> None:
+        self._read += len(chunk)
+        end = chunk[-EDGE:]
+        self._edge = end if len(end) == EDGE else (self._edge + end)[-EDGE:]
 
     def reopen(self) -> BinaryIO | None:
         """Return the file that was read, or None where it is not there any more."""
@@ -202,8 +206,7 @@ class Tail:
             return  # replaced since the look; the next one says so
         self._stamp = now
         while chunk := os.pread(descriptor, _CHUNK, self._read):
-            self._read += len(chunk)
-            self._edge = (self._edge + chunk)[-EDGE:]
+            self._advance(chunk)
             yield from self._split(chunk)
         now = _Stamp.of(os.fstat(descriptor))
         if now.size == self._read:

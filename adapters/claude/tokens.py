@@ -9,7 +9,7 @@ from agentsdir.adapters.claude.shapes import count, mapping, text
 from agentsdir.formats.blocks import add_usage, is_beyond, no_usage, usage
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import stand_in
-from agentsdir.formats.jsontext import MAX_INT, packed, unpacked
+from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.sink import DROPPED, total_usage
 
 if TYPE_CHECKING:
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 _Counts: TypeAlias = "tuple[int, int, int, int, int]"
 _UNKNOWN = -1
 _UNCOUNTED: _Counts = (_UNKNOWN, 0, 0, 0, _UNKNOWN)  # of a message that has no counts
-_API_NAMES = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_input_tokens",
-    "cache_creation_input_tokens",
-)
-_WHOLE = frozenset({int})
 _OWN_NAMES = (
     "inputTokens",
     "outputTokens",
@@ -421,13 +414,14 @@ def message_usage(raw: dict[str, Any], *, final: bool) -> Usage:
 
 def _counts(raw: dict[str, Any]) -> _Counts:
     """Return the counts of the API as whole numbers."""
-    counts: tuple[Any, ...] = tuple(map(raw.get, _API_NAMES))
-    if not (_WHOLE.issuperset(map(type, counts)) and min(counts) >= 0 and max(counts) <= MAX_INT):
-        counts = tuple(map(count, counts))
-    sent, got, read, wrote = counts
     details = raw.get("output_tokens_details")
-    thought = _thinking(details.get("thinking_tokens")) if type(details) is dict else _UNKNOWN
-    return sent, got, read, wrote, thought
+    return (
+        count(raw.get("input_tokens")),
+        count(raw.get("output_tokens")),
+        count(raw.get("cache_read_input_tokens")),
+        count(raw.get("cache_creation_input_tokens")),
+        _UNKNOWN if type(details) is not dict else _thinking(details.get("thinking_tokens")),
+    )
 
 
 def _thinking(value: Any) -> int:

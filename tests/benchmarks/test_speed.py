@@ -67,8 +67,10 @@ GEMINI_RUNS = 3
 GEMINI_BARS = {".jsonl": 3.8, ".json": 3.2}
 # A document is held as it stands, its messages one by one.
 GEMINI_PEAK_MIB = {".jsonl": 74, ".json": 125}
-FOLLOW_BAR = 12.0
-FOLLOW_PEAK_MIB = 100
+# Single measurements give 1.3 to 1.5 times what parsing takes.
+FOLLOW_BAR = 5.0
+GEMINI_FOLLOW_BAR = 5.5
+FOLLOW_PEAK_MIB = 76
 FOLLOW_RUNS = 2
 
 
@@ -220,10 +222,11 @@ def test_following_a_long_chat_of_gemini_needs_little_memory(bench: Any, in_memo
     figure = bench.compare(
         [sys.executable, "-c", LOADS, str(big)],
         {name: [AGENTSDIR, "follow", str(big), "--until-idle", "0"]},
-        {name: FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent, env=surroundings(big.parent),
+        {name: GEMINI_FOLLOW_BAR}, rounds=FOLLOW_RUNS, cwd=big.parent,
+        env=surroundings(big.parent),
     )[name]  # fmt: skip
 
-    assert figure.ratio <= FOLLOW_BAR
+    assert figure.ratio <= GEMINI_FOLLOW_BAR
     assert figure.peak <= GEMINI_PEAK_MIB[big.suffix]
 
 
