@@ -46,7 +46,7 @@ from agentsdir.formats.store.state import SessionState
 from agentsdir.formats.store.transcripts import unfinished_rewrites
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from agentsdir.engine.services import Services
@@ -167,9 +167,8 @@ def restore_all(
         unread = {paths.id: one for paths in candidates if (one := _left_in_order(paths))}
     rest = [paths for paths in agents if paths.id not in unread]
     restored = _restore_each(services, rest, senders, dry_run=dry_run, jobs=jobs)
-    with closing(restored):
-        for paths in agents:
-            yield unread[paths.id] if paths.id in unread else next(restored)
+    for paths in agents:
+        yield unread[paths.id] if paths.id in unread else next(restored)
 
 
 def _restore_each(
@@ -179,7 +178,7 @@ def _restore_each(
     *,
     dry_run: bool,
     jobs: int,
-) -> Generator[Restored, None, None]:
+) -> Iterator[Restored]:
     if jobs == 1 or len(agents) < _MANY:
         for paths in agents:
             yield restore_agent(services, paths, dry_run=dry_run, senders=senders.get(paths.id, []))
