@@ -193,6 +193,14 @@ def test_without_a_place_for_scratch_files_this_process_does_all(
     assert dealt(20, work, 2) == expected
 
 
+def test_without_room_for_results_this_process_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk that does not fit is done again here, from its first item."""
+    expected = dealt(20, work, 1)
+    full = partial(open, "/dev/full", "r+b")
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert dealt(20, work, 2) == expected
+
+
 def test_without_processes_this_process_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user may have as many as the system allows."""
     expected = dealt(20, work, 1)
