@@ -27,7 +27,7 @@ class _Reading:
         self.order: dict[Key, None] = {}
         self.metadata: dict[str, dict[str, Any]] = {}
 
-    def take(self, events: Iterable[StreamEvent], lines: Iterator[bytes]) -> None:
+    def take(self, events: Iterable[StreamEvent], lines: Iterator[tuple[Key, bytes]]) -> None:
         """Take events; `lines` has the blocks that they complete."""
         store, order = self.store, self.order
         for event in events:
@@ -35,15 +35,15 @@ class _Reading:
             if kind == "metadata_update":
                 self.metadata.setdefault(conversation, {}).update(event["metadata"])
                 continue
-            key = conversation, event["blockId"]
             if kind == "block_update":
-                store.update(key, event["updates"])
+                store.update((conversation, event["blockId"]), event["updates"])
                 continue
+            key, line = next(lines)
             if "before" in event and key not in order:
                 self._insert(key, (conversation, event["before"]))
             else:
                 order[key] = None
-            store.put(key, event["block"], next(lines))
+            store.put(key, event["block"], line)
 
     def _insert(self, key: Key, before: Key) -> None:
         order = self.order
@@ -80,13 +80,13 @@ class EmittedDiff:
         self._fresh = _Reading(BlockStore())
 
     def emit(
-        self, events: Sequence[StreamEvent], lines: Iterable[bytes] = ()
+        self, events: Sequence[StreamEvent], lines: Iterable[tuple[Key, bytes]] = ()
     ) -> Iterator[StreamEvent]:
         """Take events; yield them, or none while they are gathered.
 
         Args:
             events: what a reader says.
-            lines: the blocks that these events complete, as `block_lines.line_of` encodes them.
+            lines: the key of each block that these events complete, and its `line_of`.
         """
         (self._fresh or self._emitted).take(events, iter(lines))
         if self._fresh is None:

@@ -483,6 +483,7 @@ def _encode_lossy(block: Block) -> bytes:
 # only its place and the late facts about it are kept.
 
 _NEVER = object()
+_WORDLESS = -1  # which is the hash of no text
 
 
 class LiveSink:
@@ -510,14 +511,15 @@ class LiveSink:
         self.messages: MessageTokens | None = None
         self.own_count: Usage | None = None
         self.uncounted = False
-        # What `drain` returns, and the lines of the blocks that these events complete.
+        # What `drain` returns, and the blocks that these events complete.
         self._events: list[StreamEvent] = []
-        self._lines: list[bytes] = []
+        self._lines: list[tuple[Key, bytes]] = []
         # By the reader's handle: the conversation and the stream's handle, and what came late.
         self._keys: list[Key] = []
         self._late: dict[int, dict[str, Any]] = {}
-        # The type and the hash of the words of each block that has any.
-        self._words: dict[int, tuple[str, int]] = {}
+        # The type of each block, and the hash of its words, `_WORDLESS` if it has none.
+        self._types: list[str] = []
+        self._words = array("q")
         # By conversation: the blocks in order, without those that were moved, which follow by
         # position and rank.
         self._unmoved: dict[str, array[int]] = {}
@@ -531,8 +533,8 @@ class LiveSink:
         """Return the events since the last call, in order."""
         return self.drain_lines()[0]
 
-    def drain_lines(self) -> tuple[list[StreamEvent], list[bytes]]:
-        """Return the events since the last call, and each block that they complete as a line."""
+    def drain_lines(self) -> tuple[list[StreamEvent], list[tuple[Key, bytes]]]:
+        """Return the events since the last call, and the key and line of each completed block."""
         drained = self._events, self._lines
         self._events, self._lines = [], []
         return drained
@@ -560,8 +562,8 @@ class LiveSink:
             block = {**jsontext.cleaned(block), **late}
             line = orjson.dumps(block, None, orjson.OPT_APPEND_NEWLINE)
         content = block.get("content")
-        if type(content) is str:
-            self._words[number] = kind, hash(content)
+        self._types.append(kind)
+        self._words.append(hash(content) if type(content) is str else _WORDLESS)
         unmoved = self._unmoved.get(conversation)
         if unmoved is None:
             self.conversation(conversation)
@@ -570,7 +572,7 @@ class LiveSink:
         begun = None if self._begun_as is None else self._begun_as(block)
         key = conversation, begun or block["id"]
         self._keys.append(key)
-        self._lines.append(line)
+        self._lines.append((key, line))
         self._events.append(blocks.block_complete(key[1], block))
         return number
 
@@ -616,10 +618,11 @@ class LiveSink:
 
     def reword(self, handle: int, kind: str, content: str) -> bool:
         """Give a block of type `kind` other words; return False if it is none or has them."""
-        known, words = self._words.get(handle, ("", 0))
-        if known != kind or words == hash(content):
+        if handle == DROPPED or self._types[handle] != kind:
             return False
-        self._words[handle] = kind, hash(content)
+        if self._words[handle] in (hash(content), _WORDLESS):
+            return False
+        self._words[handle] = hash(content)
         self.amend(handle, content=content)
         return True
 

@@ -35,7 +35,11 @@ NAMES = "abcdefgh"
 
 def emit(diff: EmittedDiff, events: list[Any]) -> list[Any]:
     """Give a diff some events, with the lines of their blocks; return what it passes on."""
-    lines = [line_of(event["block"]) or b"" for event in events if "block" in event]
+    lines = [
+        (("main", event["blockId"]), line_of(event["block"]) or b"")
+        for event in events
+        if "block" in event
+    ]
     return list(diff.emit(events, lines))
 
 
