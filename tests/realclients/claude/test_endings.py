@@ -65,11 +65,10 @@ def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(any_desk: Des
         assert any_desk.end(running).code == 128 + number
         assert processes.find(command) is None
         assert ends(any_desk, agent) == [ABORTED] * turn
-        blocks = any_desk.blocks(agent).values()
+        # A call that the client began to print and did not end is superseded by the transcript's.
+        blocks = [b for b in any_desk.blocks(agent).values() if not b.get("superseded")]
         calls = [b["toolUseId"] for b in blocks if b["type"] == "tool_use"]
-        answered = [
-            b["toolUseId"] for b in blocks if b["type"] == "tool_result" and not b.get("superseded")
-        ]
+        answered = [b["toolUseId"] for b in blocks if b["type"] == "tool_result"]
         assert len(calls) == turn
         assert answered == calls
         any_desk.sound(agent)
