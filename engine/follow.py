@@ -109,7 +109,7 @@ def find_target(
     reference: str,
     *,
     layout: Layout,
-    stores: list[ClientStore],
+    stores: Callable[[], list[ClientStore]],
     cwd: Path,
     home: Path,
     variables: Mapping[str, str],
@@ -119,9 +119,10 @@ def find_target(
 
     In this order: an existing file; a path that does not exist yet (with a slash, or the suffix of
     a transcript); a native session; an agent, whose session is followed in its client's store, or
-    in the agents directory if it is not there. Where `check_trust` raises, a log chooses no session
-    in a store. Raises `UsageError`, `NotATranscript` or `NoSuchAgent`, and what
-    `check_trust` does where nothing is stored.
+    in the agents directory if it is not there. `stores` is called where a store is looked at, since
+    that loads all adapters. Where `check_trust` raises, a log chooses no session in a store. Raises
+    `UsageError`, `NotATranscript` or `NoSuchAgent`, and what `check_trust` does where nothing is
+    stored.
     """
     path = cwd / reference
     if path.is_file() and path.stat().st_size:
@@ -130,19 +131,19 @@ def find_target(
     if path.exists() or "/" in reference or path.suffix in SUFFIXES:
         if path.exists() and not path.is_file():
             raise UsageError(f"{reference} is no file", hint="`agentsdir list --native` shows ids")
-        return FollowTarget(path, lambda: _detected(path, stores[0]), alone=True)
+        return FollowTarget(path, lambda: _detected(path, stores()[0]), alone=True)
     if is_native_reference(reference):
         try:
-            located = find_native(stores, reference)
+            located = find_native(stores(), reference)
         except NoSuchAgent as error:
             try:
                 paths = find_agent(layout, reference)
-                return _of_agent(paths, stores, home, variables, check_trust)
+                return _of_agent(paths, stores(), home, variables, check_trust)
             except NoSuchAgent:
                 raise error from None
         store = located.store
         return _existing((store.architecture, store.reader, located.main))
-    return _of_agent(find_agent(layout, reference), stores, home, variables, check_trust)
+    return _of_agent(find_agent(layout, reference), stores(), home, variables, check_trust)
 
 
 def session_of_agent(

@@ -69,7 +69,7 @@ def run(
     followed = find_target(
         session if (env.cwd / session).exists() else agent_reference(env, session),
         layout=env.layout,
-        stores=stores_of(env.home, env.cwd, env.variables),
+        stores=partial(stores_of, env.home, env.cwd, env.variables),
         cwd=env.cwd,
         home=env.home,
         variables=env.variables,
