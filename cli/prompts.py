@@ -48,7 +48,7 @@ def read_prompt(
         check_text(argument)
         text = argument
     if not text.strip():
-        raise UsageError("the prompt is empty", hint="first the AGENT, then the prompt")
+        raise UsageError("the prompt is empty", hint="it is the last argument, or standard input")
     if argument != "-" and add_stdin and not no_stdin:
         text = with_stdin(env, text)
     return [{"type": "text", "text": text}]

@@ -250,6 +250,8 @@ def curves(
         for size in sizes:
             with tempfile.TemporaryDirectory(dir=above, prefix=f"{size}-") as large:
                 task = subject.make(Path(large), size)
+                if unknown := set(only) - task.commands.keys():
+                    raise SystemExit(f"no {unknown} here; there are {[*task.commands]}")
                 commands = {name: argv for name, argv in task.commands.items() if name in only}
                 task = task._replace(commands=commands or task.commands)
                 for name, one in measure(start, task, Path(small), rounds).items():
@@ -273,10 +275,19 @@ def say(line: str) -> None:
 
 def main() -> None:
     """Measure, and print a table, and the curves as JSON if they are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--from", type=int, dest="first", help="the first size")
-    parser.add_argument("--to", type=int, default=1000, help="the last size")
+    parser.add_argument(
+        "--from", type=int, dest="first", help="the first size (default: the smallest)"
+    )
+    parser.add_argument(
+        "--to",
+        type=int,
+        default=1000,
+        help="the last size (default: %(default)s); of transcripts, in MB",
+    )
     parser.add_argument("--in", type=Path, dest="above", help="where to put what is measured")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", nargs="+", default=[], help="commands, as in the table")
