@@ -17,15 +17,21 @@ LAST = "@last"
 """Names the agent of the working directory with the newest turn; no agent has such a name."""
 
 
-def find_agent(env: Environment, reference: str) -> AgentPaths:
-    """Return the agent that a word names; raises what `lookup.find_agent` and `last` raise."""
-    return lookup.find_agent(env.layout, agent_reference(env, reference))
+def find_agent(env: Environment, reference: str, *, whole_name: bool = False) -> AgentPaths:
+    """Return the agent that a word names.
+
+    Arguments and errors of `lookup.find_agent`; raises what `agent_reference` raises, too.
+    """
+    return lookup.find_agent(env.layout, agent_reference(env, reference), whole_name=whole_name)
 
 
 def find_agents(
     env: Environment, references: Sequence[str], *, archived: bool = False
 ) -> list[AgentPaths]:
-    """Return the agents that words name, each once; with `archived`, `@last` is none of them."""
+    """Return the agents that words name, by the whole of a name, each once.
+
+    With `archived`, `@last` is none of them.
+    """
     if not archived:
         references = [agent_reference(env, reference) for reference in references]
     return lookup.find_agents(env.layout, references, archived=archived)

@@ -48,6 +48,15 @@ Agent = Annotated[
         " @last or @last:PROVIDER: the agent of this folder with the newest turn",
     ),
 ]
+# For what ends an agent: a name's beginning would mean another one when the command is repeated.
+WholeAgent = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT",
+        help="An id, a session id, a whole name, or the first 4 characters (or more) of an id;"
+        " @last or @last:PROVIDER: the agent of this folder with the newest turn",
+    ),
+]
 
 # What `--json` prints differs from command to command.
 JsonObject = Annotated[

@@ -161,6 +161,7 @@ def _check(services: Services, paths: AgentPaths, options: TurnOptions) -> None:
     services.check_trust()
     if options.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
+    SessionMultiplexer(services).check()  # else the message would stay, and its repeat be another
 
 
 def _discard(_event: StreamEvent) -> None:

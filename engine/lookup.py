@@ -200,12 +200,21 @@ def _as_invalid(path: Path, error: Invalid | OSError | MemoryError) -> Invalid:
     return Invalid(f"cannot read {path}: {reason or error}", kind="unreadable")
 
 
-def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> AgentPaths:
+def find_agent(
+    layout: Layout, reference: str, *, archived: bool = False, whole_name: bool = False
+) -> AgentPaths:
     """Return the one agent that `reference` names.
 
     In this order: an agent id; a session id, hex or dashed; a name; a prefix of at least four
-    characters of any of these. With `archived`, only archived agents are searched. Raises
-    `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the candidates.
+    characters of any of these. A prefix of a name that an archived agent has as its whole name
+    names neither.
+
+    Args:
+        archived: search archived agents only.
+        whole_name: take no prefix of a name, for what destroys: the same command again, when the
+            agent is gone, would mean another one.
+
+    Raises `NoSuchAgent`, or `UsageError` (kind ``ambiguous``) with the candidates.
     """
     layout.check_version(writing=False)
     if ids.is_agent_id(reference):
@@ -218,7 +227,7 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
     if not (ids.is_session_id(session) or ids.may_be_name(reference)):
         raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
     bare = reference.replace("-", "")
-    found: list[AgentPaths] = []
+    found = _Matches([])
     if not archived and (known := read_index(layout)) is not None:
         parts = [by_name(reference), by_session(session)]
         if len(reference) >= ids.MIN_PREFIX:
@@ -226,22 +235,34 @@ def find_agent(layout: Layout, reference: str, *, archived: bool = False) -> Age
         if len(bare) >= ids.MIN_PREFIX:
             parts.append(by_session(bare))
         found = _matching(each_of(layout, known.find(*parts)), reference, session, bare)
-    found = found or _matching(each_agent(layout, archived=archived), reference, session, bare)
-    if not found:
+    if found.begun or not found.agents:  # the index may lack the agent that has the whole name
+        found = _matching(each_agent(layout, archived=archived), reference, session, bare)
+    agents = found.agents
+    if found.begun and (whole_name or (not archived and _archived_as(layout, reference))):
+        agents = [paths for paths in agents if paths not in found.begun]
+    if not agents:
         raise _not_found(layout, reference, archived=archived)
-    if len(found) > 1:
+    if len(agents) > 1:
         raise UsageError(
-            f"{reference!r} is ambiguous: {first_few([paths.id for paths in found])}",
+            f"{reference!r} is ambiguous: {first_few([paths.id for paths in agents])}",
             hint="give the whole id",
             kind="ambiguous",
         )
-    return found[0]
+    return agents[0]
 
 
-def _matching(
-    agents: Iterable[ListedAgent], reference: str, session: str, bare: str
-) -> list[AgentPaths]:
-    """Return the agents that a reference names: more than one where it is ambiguous.
+class _Matches(NamedTuple):
+    """The agents that a reference names: more than one where it is ambiguous.
+
+    `begun` are those of them of which it is only the beginning of a name.
+    """
+
+    agents: list[AgentPaths]
+    begun: Sequence[AgentPaths] = ()
+
+
+def _matching(agents: Iterable[ListedAgent], reference: str, session: str, bare: str) -> _Matches:
+    """Return the agents that a reference names.
 
     Args:
         agents: those that may be meant, sorted by id.
@@ -251,20 +272,20 @@ def _matching(
     live: list[AgentPaths] = []
     named: list[AgentPaths] = []
     prefixed: list[AgentPaths] = []
+    begun: list[AgentPaths] = []
     for listed in agents:
         paths, document = listed.paths, listed.document
         if document and document["sessionId"] == session:
-            return [paths]
+            return _Matches([paths])
         if document and document["name"] == reference:
             (live if listed.is_live else named).append(paths)
-        elif _has_prefix(paths.id, reference) or (document and _begins(document, reference, bare)):
+        elif _has_prefix(paths.id, reference) or (
+            document and _has_prefix(document["sessionId"], bare)
+        ):
             prefixed.append(paths)
-    return live or named or prefixed
-
-
-def _begins(document: dict[str, Any], reference: str, bare: str) -> bool:
-    name = document["name"] or ""
-    return _has_prefix(document["sessionId"], bare) or _has_prefix(name, reference)
+        elif document and _has_prefix(document["name"] or "", reference):
+            begun.append(paths)
+    return _Matches(live or named) if live or named else _Matches(prefixed + begun, begun)
 
 
 def _has_prefix(text: str, prefix: str) -> bool:
@@ -282,14 +303,20 @@ def _not_found(layout: Layout, reference: str, *, archived: bool) -> NoSuchAgent
         message = f"no archived agent {reference!r} in {layout.root}"
         return NoSuchAgent(message, hint="`agentsdir archive --list` shows them")
     hint = "`agentsdir list` shows them"
+    if agent_id := _archived_as(layout, reference):
+        hint = f"it is archived; `agentsdir archive --undo {agent_id}` brings it back"
+    return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
+
+
+def _archived_as(layout: Layout, reference: str) -> str | None:
+    """Return the id of an archived agent that has this id, session id or name."""
     with suppress(AgentsdirError):
         for listed in each_agent(layout, archived=True):
             document, agent_id = listed.document, listed.paths.id
             names = (document["name"], document["sessionId"]) if document else ()
             if reference == agent_id or reference in names or ids.undashed(reference) in names:
-                hint = f"it is archived; `agentsdir archive --undo {agent_id}` brings it back"
-                break
-    return NoSuchAgent(f"no agent {reference!r} in {layout.root}", hint=hint)
+                return agent_id
+    return None
 
 
 def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState] | None:
@@ -304,8 +331,11 @@ def find_readable(layout: Layout, agent_id: str) -> tuple[AgentPaths, AgentState
 def find_agents(
     layout: Layout, references: Sequence[str], *, archived: bool = False
 ) -> list[AgentPaths]:
-    """Return the agents that `references` name, each once (errors of `find_agent`)."""
-    found = [find_agent(layout, reference, archived=archived) for reference in references]
+    """Return the agents that ids and whole names name, each once (errors of `find_agent`)."""
+    found = [
+        find_agent(layout, reference, archived=archived, whole_name=True)
+        for reference in references
+    ]
     return list({paths.id: paths for paths in found}.values())
 
 

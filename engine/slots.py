@@ -123,6 +123,10 @@ class SessionMultiplexer:
             if state.session.state is SessionState.TERMINATED:  # closed while it waited
                 check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
 
+    def check(self) -> None:
+        """Raise what `acquire` raises where ROOT/slots cannot be used."""
+        self._slots.check(self._services.disk)
+
     def release(self, paths: AgentPaths) -> None:
         """Allow the eviction of a session once `.turn` is free, in the order of these releases."""
         # An entry that cannot be written only leads to an earlier eviction.

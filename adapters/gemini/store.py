@@ -346,7 +346,11 @@ def _folders(storage: Path, refuse: Refuse) -> Iterator[tuple[str, Path]]:
 
 
 def _transcripts_in(folder: Path, refuse: Refuse) -> Iterator[Path]:
-    if not folder.is_dir():
+    try:
+        if not folder.is_dir():
+            return
+    except OSError as error:  # an id may be too long for a name
+        refuse(error)
         return
     for name in names_in(folder, refuse):
         if name.endswith(SUFFIXES) and not name.startswith(".") and _is_filled(folder / name):

@@ -24,7 +24,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[AGENT]...",
-            help="Ids, session ids, names, or the first 4 characters (or more) of one; @last",
+            help="Ids, session ids, whole names, or the first 4 characters (or more) of ids; @last",
         ),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Bring archived agents back")] = False,

@@ -17,7 +17,7 @@ from agentsdir.engine.close import close, end_closed_turns
 
 def run(
     ctx: typer.Context,
-    agent: options.Agent,
+    agent: options.WholeAgent,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Return at once, before the running turns have ended")
     ] = False,
@@ -35,7 +35,7 @@ def run(
     To close a closed agent changes nothing.
     """
     env: Environment = ctx.obj
-    paths = find_agent(env, agent)
+    paths = find_agent(env, agent, whole_name=True)
     env.layout.check_version(writing=True)
     services = services_of(env)
     done = close(services, paths)

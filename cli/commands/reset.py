@@ -18,7 +18,7 @@ from agentsdir.engine.lookup import list_row
 
 def run(
     ctx: typer.Context,
-    agent: options.Agent,
+    agent: options.WholeAgent,
     message: Annotated[
         str, typer.Argument(metavar="[MESSAGE]", help="A text to record with the reset")
     ] = "",
@@ -36,7 +36,7 @@ def run(
     """
     env: Environment = ctx.obj
     check_text(message, "message")
-    paths = find_agent(env, agent)
+    paths = find_agent(env, agent, whole_name=True)
     env.layout.check_version(writing=True)
     services = services_of(env)
     env.count_waits(wait or None)

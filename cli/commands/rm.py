@@ -27,7 +27,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="AGENT...",
-            help="Ids, session ids, names, or the first 4 characters (or more) of one; @last",
+            help="Ids, session ids, whole names, or the first 4 characters (or more) of ids; @last",
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking")] = False,

@@ -108,8 +108,8 @@ def _check_status(
 ) -> Iterator[Finding]:
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
         wanted = "folder" if folder else "regular file"
-        kind = "link" if stat.S_ISLNK(status.st_mode) else "other thing"
-        yield Finding("unsafe-path", name, f"a {kind} stands in place of a {wanted}")
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "something else"
+        yield Finding("unsafe-path", name, f"{kind} stands in place of a {wanted}")
     elif modes and stat.S_IMODE(status.st_mode) & 0o077:
         wanted, mode = ("0700" if folder else "0600"), stat.S_IMODE(status.st_mode)
         yield Finding("wide-mode", name, f"the mode is {mode:04o}, not {wanted}")

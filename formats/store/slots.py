@@ -36,6 +36,16 @@ class Slots:
         self._folder = layout.slots
         self._lock = layout.slots_lock
 
+    def check(self, disk: Disk) -> None:
+        """Make the folder and its lock where they are not there; raise what `locked` would raise.
+
+        But for `Busy`: it does not look who holds the lock.
+        """
+        files.make_folder(self._folder, disk)
+        if self._folder.is_symlink():
+            raise UnsafePath(f"{self._folder} is a link")
+        os.close(open_plain(self._lock, os.O_RDWR | os.O_CREAT))
+
     @contextmanager
     def locked(self, disk: Disk, active: Callable[[], Iterable[str]]) -> Iterator[None]:
         """Hold the lock of the folder, which is made if it is not there.
@@ -45,9 +55,7 @@ class Slots:
 
         Raises what `locks.hold` raises.
         """
-        files.make_folder(self._folder, disk)
-        if self._folder.is_symlink():
-            raise UnsafePath(f"{self._folder} is a link")
+        self.check(disk)
         with locks.hold(self._lock, brief=True, what="the slots") as held:
             if os.pread(held.descriptor, len(_WHOLE), 0) != _WHOLE:
                 for agent_id in active():

@@ -152,6 +152,27 @@ def test_the_agent_of_this_folder_is_meant_by_last_and_by_continue(shell: Any) -
         found(shell, "@last", "hi", create=True)
 
 
+def test_what_ends_an_agent_means_no_other_one_when_it_is_repeated(shell: Any) -> None:
+    """The beginning of a name names an agent elsewhere; not where an archived agent has it."""
+    for name in ("deploy", "deploy-prod", "work", "worker"):
+        shell.ok("send", "--create", name, "hi")
+
+    assert shell.ok("send", "deploy-", "hi").out == "hi\n"
+    shell.ok("archive", "deploy")
+    shell.ok("rm", "--yes", "work")
+    refused = [
+        ("send", "deploy", "hi"),
+        ("archive", "deploy"),
+        ("close", "deploy-"),
+        ("reset", "deploy-"),
+        ("rm", "--yes", "work"),
+        ("rm", "--yes", "deploy-"),
+    ]
+    assert {words: shell(*words).code for words in refused} == dict.fromkeys(refused, 10)
+    assert "archive --undo" in shell("send", "deploy", "hi").err
+    assert sorted(row["name"] for row in shell.ok("list").rows) == ["deploy-prod", "worker"]
+
+
 REFUSED = {
     "nobody is named": ((), {}, "no agent is named"),
     "a task and the heartbeat": (("x",), {"cron": "c", "heartbeat": True}, "two ways"),

@@ -31,7 +31,7 @@ from agentsdir.formats.store.index import read_index
 from agentsdir.formats.store.layout import Layout
 from agentsdir.schemas import check
 
-NAMES = ("fox", "dog", "xaaa", 'a "b"\\', "näme")
+NAMES = ("fox", "dog", "xaaa", "xaaab", 'a "b"\\', "näme")
 NAME = st.sampled_from(NAMES)
 PICK = st.integers(0, 30)
 
@@ -46,7 +46,8 @@ def outcome(layout: Layout, reference: str) -> str:
 
 def answers(layout: Layout) -> dict[str, Any]:
     """Return what is found by every reference that may mean an agent, and below every agent."""
-    found: dict[str, Any] = {name: outcome(layout, name) for name in (*NAMES, "unused", "gone-1")}
+    words = (*NAMES, *(name[:4] for name in NAMES), "unused", "gone-1")
+    found: dict[str, Any] = {word: outcome(layout, word) for word in words}
     for agent_id in layout.agent_ids():
         found[f"below {agent_id}"] = [one.paths.id for one in descendants(layout, agent_id)]
         for length in (4, 6, 23, 24):
@@ -228,6 +229,18 @@ def test_what_is_not_in_the_index_is_searched_for(stage: Any, looked_at: list[st
     assert find_agent(layout, "fox").id == made[0].id
     with pytest.raises(AgentsdirError, match="already is"):
         stage.new(name="fox")
+
+
+def test_an_agent_that_a_hostile_index_hides_is_not_taken_for_one_of_a_longer_name(
+    stage: Any,
+) -> None:
+    """What only begins with the word is taken after a search of all agents."""
+    alpha, alphabet = stage.new(name="alpha"), stage.new(name="alphabet")
+    layout = Layout(stage.root)
+    forge(layout, layout.index.read_bytes().replace(b'"name":"alpha"', b'"name":null'))
+
+    assert find_agent(layout, "alpha").id == alpha.id
+    assert find_agent(layout, "alphab").id == alphabet.id
 
 
 HOSTILE = {

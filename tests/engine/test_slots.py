@@ -19,7 +19,13 @@ from agentsdir.engine.inbox import Message, text_message
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import SessionMultiplexer, resume, suspend
 from agentsdir.engine.turn_lock import hold_turn
-from agentsdir.formats.errors import Busy, ProviderError, SessionStateError, SlotsHeld
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Busy,
+    ProviderError,
+    SessionStateError,
+    SlotsHeld,
+)
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.settings import Settings
@@ -399,3 +405,22 @@ def test_who_waits_for_a_slot_hears_that_its_agent_was_closed(stage: Any) -> Non
     mux = SessionMultiplexer(services._replace(sleep=closing))
     with hold_turn(one), pytest.raises(SessionStateError, match=r"terminated.*active"):
         take(mux, two, wait=-1)
+
+
+@pytest.mark.parametrize("what", ["a file", "a dangling link", "a link", "a folder as its lock"])
+def test_nothing_is_recorded_where_the_slots_cannot_be_used(stage: Any, what: str) -> None:
+    """So the same command works later, and sends no second message."""
+    paths = stage.new()
+    folder = stage.services.layout.slots
+    if what == "a folder as its lock":
+        (folder / ".lock").mkdir(parents=True)
+    elif what == "a file":
+        folder.write_text("x")
+    else:
+        folder.symlink_to(stage.root.parent if what == "a link" else "nowhere")
+    before = paths.log.read_bytes()
+
+    with pytest.raises(AgentsdirError):
+        say(stage.services, paths)
+
+    assert paths.log.read_bytes() == before
