@@ -481,6 +481,11 @@ class _GeminiTail:
         """Whether the file is a session in one JSON object."""
         return self.family == DOCUMENT
 
+    @property
+    def is_begun_log(self) -> bool:
+        """Whether lines of a log were read, so that what it is is known."""
+        return self.thread is not None and not self.thread.is_document
+
     def look_at_head(self) -> bool:
         """Read the head for the file's family; return whether that is known."""
         if len(self.head) < HEAD:
@@ -591,7 +596,7 @@ class GeminiFollower:
                 yield from self._read_document(file, whole=whole)
             elif file.family not in (None, LOG):
                 yield from self._read_anew(file)
-            elif known or final or (file.thread is not None and not file.thread.is_document):
+            elif known or final or (look is Look.GREW and file.is_begun_log):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
         quiet = look is Look.SAME and file.thread is not None and file.thread.has_news
         if file.thread is not None and (final or quiet):

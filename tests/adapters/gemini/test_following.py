@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gemini_client import Gemini, Watched
-from gemini_reading import is_record
+from gemini_reading import FIXTURES, is_record
 from watching import live, same
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -333,3 +333,21 @@ def test_a_header_that_comes_late_names_what_was_told_before(watched: Watched) -
     append(path, {**HEADER, "sessionId": CHILD})
     alone.poll()
     same(alone.end(), parsed(path))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 50, 150])
+def test_a_subagents_file_that_is_cut_in_its_header_stays_one(tmp_path: Path, kept: int) -> None:
+    """What it is stands in the header, so it is not read before that is whole again."""
+    whole = next((FIXTURES / "subagent-0.61" / "chats").glob("*/*.jsonl"))
+    data = whole.read_bytes()
+    path = tmp_path / whole.name
+    path.write_bytes(data)
+    watched = Gemini.watch(path)
+    watched.poll()
+    copy = tmp_path / "copy"
+    copy.write_bytes(data[:kept])
+    copy.rename(path)
+    watched.poll()
+    path.write_bytes(data)
+    same(watched.end(), parsed(path), ordered=False)
+    assert not live(watched.reducer.conversations.get("main", []))
