@@ -598,11 +598,20 @@ class GeminiFollower:
                 yield from self._read_anew(file)
             elif known or final or (look is Look.GREW and file.is_begun_log):
                 yield from self._read_log(file, again=look is Look.CHANGED, whole=whole)
+            elif look is Look.CHANGED and file.is_begun_log:
+                yield from self._give_up(file, whole=whole)
         quiet = look is Look.SAME and file.thread is not None and file.thread.has_news
         if file.thread is not None and (final or quiet):
             if final and not file.is_document and (rest := file.tail.rest()):
                 file.thread.take(rest)
             yield from self._emit(file, file.thread, final=final)
+
+    def _give_up(self, file: _GeminiTail, *, whole: bool) -> Iterator[StreamEvent]:
+        """Yield that what a log said does not stand; its new header is not whole yet."""
+        file.tail.rewind()
+        file.thread = None
+        file.emitted.start_again()
+        yield from file.emitted.finish_again(whole=whole)
 
     def _read_document(self, file: _GeminiTail, *, whole: bool) -> Iterator[StreamEvent]:
         data = file.tail.whole()
