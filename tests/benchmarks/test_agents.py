@@ -24,7 +24,7 @@ for entry in os.scandir(sys.argv[1] + "/agents"):
 # Single measurements give 2.8 to 4.2.
 LIST_BAR = 6.0
 LIST_PEAK_MIB = 40
-FIND_BAR = 1.5
+FIND_BAR = 1.8
 FIND_RUNS = 5
 
 
