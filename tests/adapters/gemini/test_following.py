@@ -12,6 +12,8 @@ from gemini_client import Gemini, Watched
 from gemini_reading import FIXTURES, is_record
 from watching import live, same
 
+from agentsdir.adapters.gemini.reader import GeminiReader
+
 SESSION = "11111111-2222-4333-8444-555555555555"
 CHILD = "99999999-2222-4333-8444-555555555555"
 NAME = "session-2026-01-01T00-00-11111111"
@@ -351,3 +353,10 @@ def test_a_subagents_file_that_is_cut_in_its_header_stays_one(tmp_path: Path, ke
     path.write_bytes(data)
     same(watched.end(), parsed(path), ordered=False)
     assert not live(watched.reducer.conversations.get("main", []))
+
+
+def test_an_id_that_is_too_long_for_a_name_hides_no_session(main: Path) -> None:
+    """The folder of its subagents cannot be there; the log itself is read."""
+    append(main, {**HEADER, "sessionId": SESSION[:8] + "x" * 3000}, *TALK[1:])
+    files = GeminiReader().files(main).transcripts
+    assert [one.source.path for one in files] == [main]
