@@ -18,38 +18,49 @@ from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.version import VERSION
 
 # Each command is a module of its own, imported when it is called; the text is for --help.
-COMMANDS = {
-    "new": "Create an agent and print its id",
-    "send": "Send an agent a prompt and print its answer",
-    "queue": "Put a prompt into an agent's inbox",
-    "spawn": "Give a task to a new subagent and print its answer",
-    "interrupt": "Ask running turns of an agent, and of those below it, to end",
-    "clear-abort": "Take back a request to end an agent's turn",
-    "close": "Close an agent, and those below it, for good",
-    "reset": "Begin an agent's history anew",
-    "suspend": "Suspend an agent's session",
-    "resume": "Make a suspended session active again",
-    "rename": "Give an agent another name",
-    "set": "Change the working directory of an agent",
-    "tag": "Add tags to an agent, or remove some",
-    "resolve": "Print the id of the most recent agent of a kind",
-    "outbox": "Show the texts that wait for connectors, or hand them out",
-    "restore": "Bring agents to a sound state after a crash",
-    "replay": "Show a recorded session, or play it back as events",
-    "parse": "Turn transcripts into blocks, one JSON object a line",
-    "follow": "Print a session while its client writes it",
-    "inspect": "Show everything about one agent",
-    "list": "List the agents",
-    "fork": "Make a new agent with the history of another one",
-    "export": "Write an agent's transcripts, or all of it, to a folder or tar",
-    "import": "Take an exported agent into this agents directory",
-    "archive": "Move agents to the archive, or bring them back",
-    "rm": "Remove agents for good",
-    "validate": "Check files against the format",
-    "schema": "Print a JSON Schema of the format",
-    "adapters": "List the agent architectures",
-    "trust": "Let agents run in an agents directory found by search",
+GROUPS = {
+    "Daily": {
+        "new": "Create an agent and print its id",
+        "send": "Send an agent a prompt and print its answer",
+        "list": "List the agents",
+    },
+    "Agents": {
+        "inspect": "Show everything about one agent",
+        "queue": "Put a prompt into an agent's inbox",
+        "spawn": "Give a task to a new subagent and print its answer",
+        "interrupt": "Ask running turns of an agent, and of those below it, to end",
+        "clear-abort": "Take back a request to end an agent's turn",
+        "suspend": "Suspend an agent's session",
+        "resume": "Make a suspended session active again",
+        "set": "Change the working directory of an agent",
+        "rename": "Give an agent another name",
+        "tag": "Add tags to an agent, or remove some",
+        "fork": "Make a new agent with the history of another one",
+        "reset": "Begin an agent's history anew",
+        "close": "Close an agent, and those below it, for good",
+        "archive": "Move agents to the archive, or bring them back",
+        "rm": "Remove agents for good",
+    },
+    "Transcripts": {
+        "parse": "Turn transcripts into blocks, one JSON object a line",
+        "follow": "Print a session while its client writes it",
+        "replay": "Show a recorded session, or play it back as events",
+        "export": "Write an agent's transcripts, or all of it, to a folder or tar",
+        "import": "Take an exported agent into this agents directory",
+    },
+    "Care": {
+        "restore": "Bring agents to a sound state after a crash",
+        "validate": "Check files against the format",
+        "trust": "Let agents run in an agents directory found by search",
+    },
+    "For programs": {
+        "outbox": "Show the texts that wait for connectors, or hand them out",
+        "resolve": "Print the id of the most recent agent of a kind",
+        "schema": "Print a JSON Schema of the format",
+        "adapters": "List the agent architectures",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -67,10 +78,12 @@ class _Commands(TyperGroup):
         return _command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the table of commands, for which none of them is imported."""
+        """Write the tables of commands, for which none of them is imported."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 def _command(name: str) -> Any:
