@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from agentsdir.cli.colour import WHEN
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +76,30 @@ TerminalJsonLines = Annotated[
     bool, typer.Option("--json", help="Print JSON Lines on a terminal, too, and errors as JSON")
 ]
 JsonErrors = Annotated[bool, typer.Option("--json", help="Print errors as JSON")]
+
+
+# How text for people is shown.
+def check_when(given: str) -> str:
+    """Return the value of `--color`. Raises `UsageError` for one that there is not."""
+    if given not in WHEN:
+        raise UsageError(f"--color is {', '.join(WHEN[:-1])} or {WHEN[-1]}, not {given!r}")
+    return given
+
+
+Color = Annotated[
+    str,
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        callback=check_when,
+        rich_help_panel=OUTPUT,
+        help="Colours: auto, always or never",
+    ),
+]
+NoPager = Annotated[
+    bool,
+    typer.Option("--no-pager", rich_help_panel=OUTPUT, help="Do not show the text in a pager"),
+]
 
 WaitForTurn = Annotated[
     float,

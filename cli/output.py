@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from itertools import chain
@@ -168,6 +169,22 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
 def print_text(environment: Environment, text: str) -> None:
     """Print text for people, with control characters as escapes."""
     environment.stdout.write(escape_controls(text))
+
+
+SCREEN_WIDTH = 80
+_WIDEST = 500
+"""Columns; a terminal that says it has more, or none, is not believed."""
+
+
+def screen_width(environment: Environment) -> int:
+    """Return how many columns the terminal of standard output has; `$COLUMNS` goes before it."""
+    with suppress(ValueError):
+        if (said := int(environment.variables.get("COLUMNS", ""))) > 0:
+            return min(said, _WIDEST)
+    with suppress(OSError):
+        if columns := os.get_terminal_size(environment.stdout.fileno()).columns:
+            return min(columns, _WIDEST)
+    return SCREEN_WIDTH
 
 
 CELL_WIDTH = 48
