@@ -293,20 +293,30 @@ RECORDABLE_MODES = ("default", "plan")
 
 
 class ToolRequest(NamedTuple):
-    """A tool call that the client does not run without permission."""
+    """A tool call that the client does not run without permission.
+
+    `rule` means this tool, or this command of it, and nothing else, in the client's own form; it is
+    empty where there is no such rule.
+    """
 
     tool_name: str
     tool_use_id: str
     input: Any
     conversation: str = "main"
+    rule: str = ""
 
 
 class Decision(NamedTuple):
-    """The answer to a `ToolRequest`. `input` replaces the call's, `reason` goes to the model."""
+    """The answer to a `ToolRequest`.
+
+    `input` replaces the call's, `reason` goes to the model. `rule` is one that the client may
+    follow from now on, until this run of it ends, without asking; empty for none.
+    """
 
     allowed: bool
     reason: str = ""
     input: Any = None
+    rule: str = ""
 
 
 def deny_all(request: ToolRequest) -> Decision:
@@ -327,10 +337,12 @@ class Host(NamedTuple):
     `command` is the program and its first arguments; when it is empty, the provider's own name on
     the search path. `variables` are those of this process. The program gets them, `environment`,
     and `marks`, which name the turn that it serves: all its descendants carry them.
-    `permission_mode` is the client's own word, empty for the client's default. `confirm` answers
-    tool calls that need permission. `on_start` is called with the program's process before it gets
-    a prompt, `on_native_id` with the session's id when the client chooses another than it was
-    given. `patience` is how many seconds the program has to exit after its answer, or after an
+    `permission_mode` is the client's own word, empty for the client's default. `allowed` are rules
+    of the user's, in the client's own form, for calls that it need not ask about: an adapter hands
+    over those that its client reads as exactly what they say. `confirm` answers tool calls that
+    need permission; it knows the rules, too. `on_start` is called with the program's process before
+    it gets a prompt, `on_native_id` with the session's id when the client chooses another than it
+    was given. `patience` is how many seconds the program has to exit after its answer, or after an
     interrupt.
     """
 
@@ -340,6 +352,7 @@ class Host(NamedTuple):
     environment: Mapping[str, str] = _NOTHING
     marks: Mapping[str, str] = _NOTHING
     permission_mode: str = ""
+    allowed: tuple[str, ...] = ()
     confirm: Callable[[ToolRequest], Decision] = deny_all
     on_start: Callable[[Process], None] = lambda _process: None
     on_native_id: Callable[[str], None] = lambda _native_id: None

@@ -1,4 +1,4 @@
-"""A yes-or-no question at the terminal (docs/configuration.md, "Questions at the terminal").
+"""Questions at the terminal (docs/configuration.md, "Questions at the terminal").
 
 Input that was typed before the question could be read must not answer it. A terminal keeps such
 input and gives it to the next reader, so it is thrown away first.
@@ -10,16 +10,24 @@ import fcntl
 import os
 import select
 import signal
+import subprocess
 import termios
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from unicodedata import east_asian_width
 
 from agentsdir.cli.output import one_line
+from agentsdir.cli.pager import pager_of
+from agentsdir.cli.questions import Answer, Keep, Question, call_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from agentsdir.cli.environment import Environment
+
+_T = TypeVar("_T")
 
 READING_TIME = 0.5
 """Seconds in which a person cannot have read a question: input of that time is thrown away."""
@@ -33,14 +41,60 @@ _NOTIFY_AFTER = 1.0
 def confirm(
     terminal: Path, lines: list[str], prompt: str, notify: Callable[[str], None], *, asker: str
 ) -> bool:
-    """Show a question at a terminal, and return whether the answer is yes.
+    """Show a yes-or-no question at a terminal, and return whether the answer is yes.
+
+    Arguments and errors of `_ask`; `lines` are the question.
+    """
+
+    def decide(_terminal: _Terminal, text: str) -> bool:
+        return text.lower() in _YES
+
+    return _ask(terminal, lambda _terminal: lines, prompt, decide, notify, asker=asker)
+
+
+_YES = ("y", "yes")
+_NO = ("", "n", "no")
+
+
+def ask_at_terminal(env: Environment, question: Question) -> Answer | None:
+    """Ask at the terminal whether a tool may run; None where stderr is none.
+
+    Raises `OSError` as `confirm` does.
+    """
+    if not env.stderr.isatty():
+        return None
+    asking = _ToolQuestion(env, question)
+    return _ask(
+        env.terminal, asking.lines, asking.prompt, asking.decide, env.notify, asker=question.asker
+    )
+
+
+class _Terminal(NamedTuple):
+    """An open terminal, and its size in characters."""
+
+    descriptor: int
+    columns: int
+    rows: int
+
+
+def _ask(
+    terminal: Path,
+    lines: Callable[[_Terminal], Sequence[str]],
+    prompt: str,
+    decide: Callable[[_Terminal, str], _T | None],
+    notify: Callable[[str], None],
+    *,
+    asker: str,
+) -> _T:
+    """Show a question at a terminal, and return what the answer means.
 
     Only one process asks at a terminal at a time. A process in the background waits until its job
     is in the foreground.
 
     Args:
-        lines: the question. Each is shown as one line, with control characters as escapes.
+        lines: returns the question. Each is shown as one line, with control characters as escapes.
         prompt: the text in front of the answer.
+        decide: returns what a line means; None where the question has to be asked again.
         notify: called with a sentence when the question has to wait.
         asker: the subject of that sentence.
 
@@ -53,11 +107,120 @@ def confirm(
             while True:
                 _wait_for_foreground(descriptor, notify, asker)
                 with _terminal_lock(descriptor, notify, asker):
-                    answer = _answer(descriptor, lines, prompt)
+                    opened = _Terminal(descriptor, *_size(descriptor))
+                    answer = _answer(opened, lines(opened), prompt, decide)
                 if answer is not None:
                     return answer
     finally:
         os.close(descriptor)
+
+
+def _size(descriptor: int) -> tuple[int, int]:
+    """Return columns and rows; a terminal that does not know them, or lies, gets usable ones."""
+    try:
+        columns, rows = os.get_terminal_size(descriptor)
+    except OSError:
+        columns, rows = 0, 0
+    return min(max(columns or 80, 20), 1000), min(max(rows or 24, 10), 1000)
+
+
+class _ToolQuestion:
+    """How a question about a tool looks at a terminal, and what the answers to it mean."""
+
+    _KEYS: tuple[tuple[str, Keep, str], ...] = (
+        ("t", "turn", "this turn"),
+        ("a", "agent", "this agent"),
+        ("f", "folder", "this folder"),
+    )
+
+    def __init__(self, env: Environment, question: Question) -> None:
+        self._env = env
+        self._question = question
+        self._lines = call_lines(question.input)
+        self._keys = [key for key in self._KEYS if question.rule and key[1] in question.keeps]
+        letters = "".join(f"/{key}" for key, _, _ in self._keys)
+        self.prompt = f"Allow? [y/N{letters}/?] "
+
+    def lines(self, terminal: _Terminal) -> list[str]:
+        """Return who asks and what for; of a long call, the beginning and the end."""
+        wrapped = _wrapped(self._lines, terminal.columns - 2)
+        room = max(terminal.rows - 8, 4)
+        if len(wrapped) > room:
+            left_out = len(wrapped) - room
+            head = room - room // 4
+            wrapped = [
+                *wrapped[:head],
+                f"[… {left_out} lines are not shown: v shows them …]",
+                *wrapped[len(wrapped) - room // 4 :],
+            ]
+        return [self._question.headline, *(f"  {line}" for line in wrapped)]
+
+    def decide(self, terminal: _Terminal, text: str) -> Answer | None:
+        """Return the answer that a line is. Show what it asks for, and return None, for others."""
+        word, _, rest = text.partition(" ")
+        word, rest = word.lower(), rest.strip()
+        if word in _NO:
+            return Answer(allowed=False, reason=rest)
+        if rest == "" and word in _YES:
+            return Answer(allowed=True)
+        for key, keep, _ in self._keys:
+            if rest == "" and word == key:
+                return Answer(allowed=True, keep=keep)
+        if rest == "" and word == "v":
+            self._show_all(terminal)
+        else:
+            _write(terminal.descriptor, "".join(f"{line}\n" for line in self._help(word)))
+        return None
+
+    def _help(self, word: str) -> list[str]:
+        lines = [] if word == "?" else ["That is no answer."]
+        lines += [
+            "  y         yes, this once",
+            "  n         no",
+            "  n REASON  no, and why, for the model",
+        ]
+        for key, _, whom in self._keys:
+            lines.append(f"  {key}         always for {whom}: {one_line(self._question.rule)}")
+        return [*lines, "  v         show all of it"]
+
+    def _show_all(self, terminal: _Terminal) -> None:
+        """Show the whole call in the user's pager, or where there is none, on the terminal."""
+        text = "".join(f"{one_line(line)}\n" for line in (self._question.headline, *self._lines))
+        words = pager_of(self._env)
+        if words:
+            # Ctrl-C in the pager is the pager's; a program inherits only that one is ignored.
+            before = signal.signal(signal.SIGINT, lambda *_: None)
+            try:
+                subprocess.run(
+                    words,
+                    input=text.encode(errors="replace"),
+                    stdout=terminal.descriptor,
+                    stderr=terminal.descriptor,
+                    env={"LESS": "FRX", **self._env.variables},
+                    check=False,
+                )
+                return
+            except OSError as error:
+                self._env.notify(f"the pager {words[0]!r} does not start: {error.strerror}")
+            finally:
+                signal.signal(signal.SIGINT, before)
+        _write(terminal.descriptor, text)
+
+
+def _wrapped(lines: list[str], columns: int) -> list[str]:
+    """Return lines cut into pieces that take one row of a terminal each."""
+    rows = []
+    for line in lines:
+        begin = left = 0
+        text = one_line(line).replace("\t", "    ")
+        for at, character in enumerate(text):
+            width = 2 if east_asian_width(character) in "WF" else 1
+            left += width
+            if left > columns:
+                rows.append(text[begin:at])
+                begin, left = at, width
+        rows.append(text[begin:])
+    return rows
 
 
 @contextmanager
@@ -128,8 +291,14 @@ def _device(descriptor: int) -> str:
     raise FileNotFoundError(2, "the terminal has no name")
 
 
-def _answer(descriptor: int, lines: list[str], prompt: str) -> bool | None:
-    """Ask once, and return the answer; None if this job is no longer in the foreground."""
+def _answer(
+    terminal: _Terminal,
+    lines: Sequence[str],
+    prompt: str,
+    decide: Callable[[_Terminal, str], _T | None],
+) -> _T | None:
+    """Ask until there is an answer; None if this job is no longer in the foreground."""
+    descriptor = terminal.descriptor
     _write(descriptor, "\n" + "".join(one_line(line) + "\n" for line in lines))
     time.sleep(READING_TIME)
     while True:
@@ -139,9 +308,12 @@ def _answer(descriptor: int, lines: list[str], prompt: str) -> bool | None:
         line = _read_line(descriptor)
         if line is None:
             return None
-        if not select.select([descriptor], [], [], _PASTE_GAP)[0]:
-            return line.strip().lower() in (b"y", b"yes")
-        _write(descriptor, "Several lines came at once, which is no answer.\n")
+        if select.select([descriptor], [], [], _PASTE_GAP)[0]:
+            _write(descriptor, "Several lines came at once, which is no answer.\n")
+        else:
+            answer = decide(terminal, line.decode(errors="replace").strip())
+            if answer is not None:
+                return answer
 
 
 def _read_line(descriptor: int) -> bytes | None:

@@ -22,6 +22,7 @@ from agentsdir.formats.store.layout import ROOT_NAME, Layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentsdir.cli.questions import Ask
     from agentsdir.formats.store.locks import Waits
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
@@ -48,12 +49,14 @@ class Environment:
     """Everything that one invocation takes from its process.
 
     `root` is the value of `--root`, or empty; `uid` the user that files should belong to;
-    `terminal` where questions are asked; `arguments` the words of the command line. `overrides` has
-    fields of `Services` that replace the real ones: a clock, ids, how turns are started.
+    `terminal` where questions are asked; `ask` asks whether a tool may run, where that is not at
+    the terminal; `arguments` the words of the command line. `overrides` has fields of `Services`
+    that replace the real ones: a clock, ids, how turns are started.
     """
 
     arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
+    ask: Ask | None = None
     overrides: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(

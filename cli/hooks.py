@@ -11,6 +11,8 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import orjson
@@ -18,18 +20,31 @@ import orjson
 from agentsdir.adapters.processes import dying_with_parent
 from agentsdir.adapters.protocol import Decision
 from agentsdir.cli.config import ownership_flaw
-from agentsdir.cli.confirm import confirm
+from agentsdir.cli.confirm import ask_at_terminal
 from agentsdir.cli.environment import HOOK_OF
-from agentsdir.cli.output import note, one_line
+from agentsdir.cli.grants import (
+    Rule,
+    agent_scope,
+    change_grants,
+    folder_of,
+    folder_scope,
+    kept_rule,
+    rules_allowing,
+    takes_folder_rules,
+)
+from agentsdir.cli.output import note
+from agentsdir.cli.questions import Question
 from agentsdir.engine.outbox import OUTGOING
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import HookFailed
+from agentsdir.formats.errors import AgentsdirError, HookFailed
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from agentsdir.adapters.protocol import ToolRequest
     from agentsdir.cli.environment import Environment
+    from agentsdir.cli.questions import Answer, Keep
+    from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
 
@@ -142,22 +157,30 @@ def _beginning(stream: IO[bytes]) -> bytes:
 
 CONFIRMATION = "tool-confirmation"
 _NAME = 100
-_FOLDER = 300
-_HEAD, _TAIL = 3000, 1000
 
 
 class ToolConfirmation:
-    """Decides whether an agent may use a tool: by a hook, or else by a question at the terminal.
+    """Decides whether an agent may use a tool: by a hook, else by the user's rules, else by asking.
 
-    Each denial is noted on stderr, except one that the user gave at the terminal.
+    A hook's no is final. Each denial is noted on stderr, except one that the user gave.
 
     Args:
         state: the agent's. Its name comes from the log, and only chooses among the user's hooks.
+        rules: those that hold for the agent.
+        now: returns the time of a rule that is kept.
     """
 
-    def __init__(self, env: Environment, state: AgentState) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        state: AgentState,
+        rules: tuple[str, ...] = (),
+        now: Callable[[], str] = lambda: "",
+    ) -> None:
         self._env = env
         self._state = state
+        self._rules = set(rules)
+        self._now = now
 
     def __call__(self, request: ToolRequest) -> Decision:
         """Return the decision. Raises `HookFailed` if the hook gives none; that is noted, too."""
@@ -165,7 +188,7 @@ class ToolConfirmation:
         try:
             hook = find_hook(self._env, CONFIRMATION, names)
             if hook is None:
-                return self._ask_user(request)
+                return self._by_rule(request) or self._ask_user(request)
             decision = self._ask_hook(hook, request)
         except HookFailed as failed:
             self._note_denial(request, failed.message)
@@ -175,7 +198,8 @@ class ToolConfirmation:
         return decision
 
     def _note_denial(self, request: ToolRequest, reason: str) -> None:
-        note(self._env, f"{_cut(request.tool_name, _NAME)} is denied: {reason}")
+        tool = request.tool_name
+        note(self._env, f"{tool if len(tool) <= _NAME else f'{tool[:_NAME]}…'} is denied: {reason}")
 
     def _ask_hook(self, hook: Path, request: ToolRequest) -> Decision:
         state = self._state
@@ -193,45 +217,78 @@ class ToolConfirmation:
             return Decision(allowed=False, reason=answer.reason or f"{hook.name} said no")
         return _decision(hook, answer.out)
 
+    def _by_rule(self, request: ToolRequest) -> Decision | None:
+        """Return a yes if a rule is for this very call."""
+        if not self._rules.isdisjoint(rules_allowing(request)):
+            return Decision(allowed=True)
+        return None
+
     def _ask_user(self, request: ToolRequest) -> Decision:
-        if not self._env.stderr.isatty():
-            reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
-            self._note_denial(request, reason)
-            return Decision(allowed=False, reason=reason)
-        state = self._state
-        asker = (
-            f"agent {_cut(state.name, _NAME)} ({state.agent_id})"
-            if state.name
-            else (f"agent {state.agent_id}")
-        )
-        folder = state.native.get("cwd") or state.cwd
-        within = "" if request.conversation == "main" else f", in its {request.conversation},"
-        given = orjson.dumps(jsontext.clean(request.input, set())).decode()
-        tool = _cut(request.tool_name, _NAME)
-        asks = f"{asker}{_cut(within, _NAME)} wants to use {tool} in {_cut(folder, _FOLDER)}:"
-        lines = [asks, _middle_cut(given)]
+        """Ask the user. No answer is a no."""
+        ask = self._env.ask or partial(ask_at_terminal, self._env)
+        question = self._question(request)
         try:
-            allowed = confirm(
-                self._env.terminal, lines, "Allow? [y/N] ", self._env.notify, asker=one_line(asker)
-            )
+            answer = ask(question)
         except OSError as error:
             reason = f"cannot ask at the terminal: {error.strerror}"
-            self._note_denial(request, reason)
+        else:
+            if answer is not None:
+                return self._decided(question, answer)
+            reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
+            if self._env.ask is not None:
+                reason = "the question was not answered"
+        self._note_denial(request, reason)
+        return Decision(allowed=False, reason=reason)
+
+    def _question(self, request: ToolRequest) -> Question:
+        state = self._state
+        rule = kept_rule(request)
+        keeps: list[Keep] = ["once"]
+        if rule:
+            keeps += ["turn", "agent"]
+            if takes_folder_rules(self._paths, state):
+                keeps.append("folder")
+        return Question(
+            state.agent_id,
+            state.name or "",
+            state.session.provider_name,
+            str(self._env.layout.root),
+            folder_of(state),
+            request.conversation,
+            request.tool_name,
+            request.tool_use_id,
+            request.input,
+            rule,
+            tuple(keeps),
+        )
+
+    def _decided(self, question: Question, answer: Answer) -> Decision:
+        if not answer.allowed:
+            reason = f"the user said no: {answer.reason}" if answer.reason else "the user said no"
             return Decision(allowed=False, reason=reason)
-        return Decision(allowed=allowed, reason="" if allowed else "the user said no")
+        rule = question.rule
+        if answer.keep == "once" or answer.keep not in question.keeps or not rule:
+            return Decision(allowed=True)
+        self._rules.add(rule)
+        if answer.keep != "turn":
+            self._record(rule, answer.keep)
+        return Decision(allowed=True, rule=rule)
 
+    def _record(self, rule: str, keep: Keep) -> None:
+        """Write a rule into grants.json. The yes stands where that fails, which is noted."""
+        env, state = self._env, self._state
+        try:
+            scope = agent_scope(self._paths, state)
+            if keep == "folder":
+                scope = folder_scope(Path(folder_of(state)))
+            kept = Rule(scope, state.session.provider_name, rule, self._now())
+            change_grants(env, lambda grants: grants.with_rule(kept))
+        except AgentsdirError as error:
+            note(env, f"it is allowed for this turn, and not kept: {error.message}")
 
-def _cut(text: str, length: int) -> str:
-    """Return a text from a log or a model, cut so that the question stays in sight."""
-    return text if len(text) <= length else f"{text[:length]}…"
-
-
-def _middle_cut(text: str) -> str:
-    """Return a text without its middle if it is long."""
-    left_out = len(text) - _HEAD - _TAIL
-    if left_out <= 0:
-        return text
-    return f"{text[:_HEAD]} […{left_out} characters are not shown…] {text[-_TAIL:]}"
+    @property
+    def _paths(self) -> AgentPaths:
+        return self._env.layout.agent(self._state.agent_id)
 
 
 def _decision(hook: Path, out: bytes) -> Decision:

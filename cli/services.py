@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import provider_config
+from agentsdir.cli.grants import read_grants, rules_for
 from agentsdir.cli.hooks import ToolConfirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
@@ -136,12 +137,14 @@ def services_of(env: Environment) -> Services:
 def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     said = provider_config(env, state.session.provider_name)
+    rules = rules_for(read_grants(env), env.layout.agent(state.agent_id), state)
     host = Host(
         home=env.home,
         variables=env.variables,
         command=said.command,
         environment=said.environment,
         permission_mode=said.permission_mode,
-        confirm=ToolConfirmation(env, state),
+        allowed=rules,
+        confirm=ToolConfirmation(env, state, rules, now),
     )
     return ClientConfig(host, said.model)

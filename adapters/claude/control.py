@@ -74,6 +74,7 @@ def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
             str(request.get("tool_use_id")),
             given,
             str(request.get("agent_id") or MAIN),
+            exact_rule(str(request.get("tool_name")), given),
         )
     )
     response = {
@@ -91,6 +92,27 @@ def _refusal(line: bytes) -> bytes:
         return b""
     said = {"subtype": "error", "request_id": found[1].decode(), "error": "not understood"}
     return encode({"type": "control_response", "response": said})
+
+
+_COMMAND = "Bash"
+_INCIDENTAL = frozenset({"command", "description", "timeout"})
+
+
+def exact_rule(tool: str, given: Any) -> str:
+    """Return the rule that means a tool, or a whole command of Bash and no other.
+
+    It is empty for a call of Bash that says more than a command, such as one without the sandbox.
+    """
+    if tool != _COMMAND:
+        return tool
+    command = given.get("command") if isinstance(given, dict) else None
+    if (
+        not isinstance(command, str)
+        or not command.strip()
+        or any(value for name, value in given.items() if name not in _INCIDENTAL)
+    ):
+        return ""
+    return f"{tool}({command})"
 
 
 def _as_response(decision: Decision, given: Any) -> dict[str, Any]:

@@ -348,7 +348,7 @@ ANSWERS = {
 def test_a_hook_answers_for_the_user(telling: Any, script: str, decision: list[Any]) -> None:
     """By its exit code and its output."""
     hook(telling, script)
-    assert told(telling)["decision"] == decision
+    assert told(telling)["decision"] == [*decision, ""]
 
 
 def test_a_hook_is_handed_the_call_and_whose_it_is(telling: Any, tmp_path: Path) -> None:
@@ -458,27 +458,37 @@ REQUEST = ToolRequest(
 )
 
 
+ASKS = "Allow? [y/N/?] "
+
+
 @pytest.mark.parametrize(
-    ("answer", "allowed"), [(b"y\n", True), (b"Yes\n", True), (b"\n", False), (b"no\n", False)]
+    ("answer", "decision"),
+    [
+        (b"y\n", Decision(True)),
+        (b"Yes\n", Decision(True)),
+        (b"\n", Decision(False, "the user said no")),
+        (b"no\n", Decision(False, "the user said no")),
+        (b"n use  make\n", Decision(False, "the user said no: use  make")),
+    ],
 )
-def test_the_person_at_the_terminal_is_asked(shell: Any, answer: bytes, allowed: bool) -> None:
-    """Agent, tool, folder and input are shown so that none drives the screen; only yes is yes."""
-    with Typist(answer) as person:
+def test_the_person_at_the_terminal_is_asked(shell: Any, answer: bytes, decision: Decision) -> None:
+    """Agent, tool, folder and input are shown so that none drives the screen."""
+    with Typist(answer, prompt=ASKS) as person:
         asking = confirmation(shell, tty=True, terminal=person.terminal)
-        asking._state.name = "fixer\nAllow? [y/N] y\n\x1b[2J"
-        assert asking(REQUEST).allowed is allowed
+        asking._state.name = "fixer\nAllow? [y/N/?] y\n\x1b[2J"
+        assert asking(REQUEST) == decision
     shown = person.shown
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-    whose = f"agent fixer Allow? [y/N] y \\x1b[2J ({asking._state.agent_id})"
-    assert f"{whose} wants to use Bash\\x1b[2J in {shell.cwd}:\n" in shown
-    assert "characters are not shown" in shown
-    assert 'the end"}\nAllow? [y/N] ' in shown
+    whose = f"agent fixer Allow? [y/N/?] y \\x1b[2J ({asking._state.agent_id})"
+    assert f"{whose} wants to use Bash\\x1b[2J of echo in {shell.cwd}:\n" in shown
+    assert "lines are not shown: v shows them" in shown
+    assert f"the end\n{ASKS}" in shown
 
 
 def test_nothing_that_was_typed_before_a_question_answers_it(shell: Any) -> None:
     """Neither whole lines typed ahead, nor half a line, nor the rest of the answer before."""
-    with Typist(b"n\n", b"n\n") as person:
+    with Typist(b"n\n", b"n\n", prompt=ASKS) as person:
         asking = confirmation(shell, tty=True, terminal=person.terminal)
         person.type(b"y\ny\ny")
         assert asking(REQUEST).allowed is False
@@ -488,10 +498,30 @@ def test_nothing_that_was_typed_before_a_question_answers_it(shell: Any) -> None
 
 def test_several_lines_at_once_are_no_answer(shell: Any) -> None:
     """What is pasted into a question is thrown away, and the question asked again."""
-    with Typist(b"y\nls\n", b"n\n") as person:
+    with Typist(b"y\nls\n", b"n\n", prompt=ASKS) as person:
         asking = confirmation(shell, tty=True, terminal=person.terminal)
         assert asking(REQUEST).allowed is False
     assert "Several lines came at once" in person.shown
+
+
+def test_what_is_no_answer_is_asked_again_and_help_says_what_is(shell: Any) -> None:
+    """A mistyped key is neither a yes nor a no."""
+    with Typist(b"yy\n", b"?\n", b"t\n", b"y\n", prompt=ASKS) as person:
+        asking = confirmation(shell, tty=True, terminal=person.terminal)
+        assert asking(REQUEST) == Decision(True)
+    assert person.shown.count("That is no answer.") == 2
+    assert "n REASON" in person.shown
+
+
+def test_a_long_call_is_shown_whole_on_demand(shell: Any) -> None:
+    """By the user's pager, which gets it without control characters."""
+    with Typist(b"v\n", b"n\n", prompt=ASKS) as person:
+        asking = confirmation(shell, tty=True, terminal=person.terminal)
+        shown = shell.home / "shown"
+        asking._env.variables = {"PAGER": f"sh -c 'cat > {shown}'", "PATH": os.environ["PATH"]}
+        assert asking(REQUEST).allowed is False
+    assert "x" * 9000 + " the end" in shown.read_text()
+    assert "\x9b" not in shown.read_text()
 
 
 def test_a_denial_is_said_and_stands_in_the_result(telling: Any) -> None:
