@@ -16,7 +16,11 @@ from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BUILT_IN = ("claude", "gemini", "script", "echo")
+CLIENTS = ("claude", "gemini")
+"""Built-in architectures of a program of the user's, each with the name of its program."""
+WITHOUT_CLIENT = "echo"
+"""The provider of an agent for which nothing names one, where there is no client."""
+BUILT_IN = (*CLIENTS, "script", WITHOUT_CLIENT)
 ENTRY_POINTS = "agentsdir.adapters"
 
 

@@ -10,14 +10,16 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.adapters.registry import CLIENTS, WITHOUT_CLIENT
 from agentsdir.formats import toml
-from agentsdir.formats.errors import Invalid
+from agentsdir.formats.errors import Invalid, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.cli.environment import Environment
 
+PROVIDER_VARIABLE = "AGENTSDIR_PROVIDER"
 MAX_SIZE = 64 * 1024
 """The most bytes that config.toml may have."""
 _HINT = "mend or remove it"
@@ -36,8 +38,15 @@ class ProviderConfig(NamedTuple):
     environment: dict[str, str] = {}  # noqa: RUF012, a default of a tuple, never changed
 
 
-def provider_config(env: Environment, provider: str) -> ProviderConfig:
-    """Return what config.toml says of a provider.
+class Config(NamedTuple):
+    """What config.toml says: the provider of agents made without one, and how each is run."""
+
+    provider: str = ""
+    providers: dict[str, ProviderConfig] = {}  # noqa: RUF012, a default of a tuple, never changed
+
+
+def read_config(env: Environment) -> Config:
+    """Return what config.toml says, or the defaults where there is none.
 
     Raises `Invalid` (kind ``bad-config``) for a file that is damaged, has an unknown key or a value
     of another type, or that another user could have written.
@@ -46,15 +55,56 @@ def provider_config(env: Environment, provider: str) -> ProviderConfig:
     try:
         data = _read(path, env.uid)
     except FileNotFoundError:
-        return ProviderConfig()
+        return Config()
     try:
         found = toml.decode(data, MAX_SIZE)
     except ValueError as error:
         raise _refused(path, str(error)) from error
-    _check_keys(path, found, ("providers",), "")
+    _check_keys(path, found, ("provider", "providers"), "")
+    provider = found.get("provider", "")
+    if not isinstance(provider, str):
+        raise _refused(path, f"says provider = {provider!r}, which is no string")
     providers = _table(path, found, "providers", "providers")
-    known = {name: _provider(path, providers, name) for name in providers}
-    return known.get(provider, ProviderConfig())
+    return Config(provider, {name: _provider(path, providers, name) for name in providers})
+
+
+def provider_config(env: Environment, provider: str) -> ProviderConfig:
+    """Return what config.toml says of a provider. Raises what `read_config` raises."""
+    return read_config(env).providers.get(provider, ProviderConfig())
+
+
+def default_provider(env: Environment) -> str:
+    """Return the provider of an agent that is made without one, where the root names none.
+
+    It is that of config.toml, or else the one client whose program is on the search path. Where
+    none is, it is `echo`, and a note says so.
+
+    Raises `UsageError` if several clients are there, and what `read_config` raises.
+    """
+    config = read_config(env)
+    if config.provider:
+        return config.provider
+    found = [name for name in CLIENTS if _is_installed(env, name, config)]
+    if len(found) > 1:
+        raise UsageError(
+            f"{' and '.join(found)} are both on your search path; name the new agent's provider",
+            hint=f"--provider NAME, or for good `agentsdir config --user provider={found[0]}`",
+            kind="which-provider",
+        )
+    if not found:
+        env.notify(
+            f"{' and '.join(CLIENTS)} are not on your search path: the new agent is of the provider"
+            f" {WITHOUT_CLIENT}, which answers with what it is sent"
+        )
+    return found[0] if found else WITHOUT_CLIENT
+
+
+def _is_installed(env: Environment, name: str, config: Config) -> bool:
+    import shutil  # for this alone
+
+    said = config.providers.get(name, ProviderConfig())
+    path = {**env.variables, **said.environment}.get("PATH", os.defpath)
+    return shutil.which((said.command or (name,))[0], path=path) is not None
 
 
 def _read(path: Path, uid: int) -> bytes:

@@ -219,7 +219,7 @@ Provider = Annotated[
         metavar="NAME",
         rich_help_panel=NEW_AGENT,
         help="The provider that answers: claude, gemini, echo, script, or a plug-in's",
-        show_default="that of settings.toml, or else echo",
+        show_default="that of your settings, or else the one client on your search path",
     ),
 ]
 Model = Annotated[

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
-from agentsdir.cli.config import provider_config
+from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
 from agentsdir.cli.grants import read_grants, rules_for
 from agentsdir.cli.hooks import ToolConfirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
@@ -115,6 +115,8 @@ def services_of(env: Environment) -> Services:
     if settings.unknown and not env.warned_of_settings:
         env.warned_of_settings = True
         env.notify(f"{layout.settings} {settings.unknown_keys_note}")
+    if named := env.variables.get(PROVIDER_VARIABLE):
+        settings = settings._replace(provider=named)
     env.count_waits()
     services = Services(
         layout,
@@ -126,6 +128,7 @@ def services_of(env: Environment) -> Services:
         partial(_client, env),
         env.notify,
         settings,
+        partial(default_provider, env),
         partial(start_turn, env),
         partial(hand_out, env),
         partial(is_private, env),

@@ -136,7 +136,7 @@ def _find_or_create(
     services.check_trust()  # before an agent is made that could run no turn
     wanted = NewAgent(
         kind="cron" if options.cron else "heartbeat" if options.heartbeat else "user",
-        provider=options.provider or services.settings.provider,
+        provider=options.provider,
         model=options.model,
         system_prompt=options.system,
         cwd=str(env.cwd.resolve()),

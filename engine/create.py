@@ -79,7 +79,7 @@ class NewAgent(NamedTuple):
     """The fields of an agent that is to be created; empty strings mean "not given"."""
 
     kind: str = "user"
-    provider: str = "echo"
+    provider: str = ""
     model: str = ""
     system_prompt: str = ""
     profile: str = ""
@@ -111,9 +111,18 @@ def create_agent(services: Services, wanted: NewAgent) -> str:
     Raises `UsageError` for contradictory or missing fields, `NoSuchAgent` for an unknown parent,
     `AgentsdirError` (kind ``already-exists``) when a live agent has the same key or name.
     """
-    check_wanted(services.layout, wanted)
+    wanted = _checked(services, wanted)
     with hold_root(services) as index:
         return make_agent(services, wanted, index)
+
+
+def _checked(services: Services, wanted: NewAgent) -> NewAgent:
+    """Return the fields with a provider, as `check_wanted` accepts them."""
+    if not wanted.provider:
+        chosen = services.settings.provider or services.default_provider()
+        wanted = wanted._replace(provider=chosen)
+    check_wanted(services.layout, wanted)
+    return wanted
 
 
 def check_wanted(layout: Layout, wanted: NewAgent) -> None:
@@ -682,14 +691,18 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
     key = _key(layout, wanted)
     if (found := lookup.find_by_route(layout, key)) is not None:
         return Target(found, made=False)
-    # Checked before the root is created.
-    check_wanted(layout, wanted)
+    # Checked before the root is created. For an agent that may be there no provider is chosen.
+    if wanted.provider or services.settings.provider or not layout.root.exists():
+        wanted = _checked(services, wanted)
     with hold_root(services) as index:
         found = lookup.find_by_route(layout, key)
         if found is None and (there := lookup.find_by_key(layout, [key])) is not None:
             found = there[0].paths
         made = found is None
-        agent_id = make_agent(services, wanted, index) if found is None else found.id
+        if found is None:
+            agent_id = make_agent(services, _checked(services, wanted), index)
+        else:
+            agent_id = found.id
         lookup.write_route(layout, key, agent_id, services.disk)
     return Target(layout.agent(agent_id), made)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agentsdir.adapters.protocol import Host
+from agentsdir.adapters.registry import WITHOUT_CLIENT
 from agentsdir.formats.store.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Services(NamedTuple):
             for a damaged config.toml.
         notify_user: shows one line of text to the user, if there is one.
         settings: the settings of the root.
+        default_provider: returns the provider of an agent that is made without one. Raises
+            `UsageError` if there are several to choose from.
         start_turn: runs a message of an agent in a process of its own; None where the caller
             cannot start processes.
         deliver_text: passes an outgoing text to the hook of its connector, and returns whether
@@ -94,6 +97,7 @@ class Services(NamedTuple):
     client_config: Callable[[AgentState], ClientConfig] = no_client_config
     notify_user: Callable[[str], None] = lambda _text: None
     settings: Settings = Settings()
+    default_provider: Callable[[], str] = lambda: WITHOUT_CLIENT
     start_turn: StartTurn | None = None
     deliver_text: Callable[[dict[str, Any]], bool] = lambda _document: False
     is_private: Callable[[Path], bool] = lambda _path: False

@@ -43,6 +43,8 @@ def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Keep tests away from the agents and settings of whoever runs them."""
     monkeypatch.setenv("HOME", str(scratch_home))
     monkeypatch.delenv("AGENTSDIR_ROOT", raising=False)
+    # What a test makes without a provider does not depend on the clients that are installed.
+    monkeypatch.setenv("AGENTSDIR_PROVIDER", "echo")
 
 
 @pytest.fixture(autouse=True)

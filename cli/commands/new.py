@@ -175,7 +175,7 @@ def run(
     services = services_of(env)
     wanted = NewAgent(
         kind=kind,
-        provider=provider or services.settings.provider,
+        provider=provider,
         model=model,
         system_prompt=system,
         profile=profile,

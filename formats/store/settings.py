@@ -24,16 +24,16 @@ class Settings(NamedTuple):
     """What a root says about how it is written and run.
 
     `max_slots` sessions are active at a time; one without input for `idle_timeout` seconds is put
-    away, 0 for never. `provider` runs agents that were made without one, and `fallbacks` stand in
-    for the providers of agents that have no list of their own. `max_children` is how many subagents
-    of one agent may be at their first task at a time. `unknown` are the keys that this
-    program does not know, sorted; another one may.
+    away, 0 for never. `provider` runs agents that were made without one; it is empty where nothing
+    is said. `fallbacks` stand in for the providers of agents that have no list of their own.
+    `max_children` is how many subagents of one agent may be at their first task at a time.
+    `unknown` are the keys that this program does not know, sorted; another one may.
     """
 
     durability: str = Durability.ALWAYS
     max_slots: int = 4
     idle_timeout: float = 0
-    provider: str = "echo"
+    provider: str = ""
     fallbacks: tuple[str, ...] = ()
     max_children: int = 100
     unknown: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def read_settings(layout: Layout) -> Settings:
     if type(idle) not in (int, float) or not 0 <= idle < float("inf"):
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
     provider = found.get("provider", Settings().provider)
-    if not isinstance(provider, str) or not provider:
+    if not isinstance(provider, str) or not (provider or "provider" not in found):
         raise _refused(layout, f"says provider = {provider!r}; it is the name of one")
     fallbacks = found.get("fallbacks", [])
     if not isinstance(fallbacks, list) or not all(n and isinstance(n, str) for n in fallbacks):

@@ -33,9 +33,7 @@ def test_the_group_lists_every_command() -> None:
     """`agentsdir --help` names each command with its line of summary."""
     text = help_of()
 
-    listed = dict(
-        re.findall(r"^  ([\w-]+)  +(\S.*)$", text.partition("Commands:")[2], re.MULTILINE)
-    )
+    listed = dict(re.findall(r"^  ([\w-]+)  +(\S.*)$", text.partition("Daily:")[2], re.MULTILINE))
     assert listed == COMMANDS
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentsdir.adapters import registry
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("adapters", "cli", "engine", "formats", "schemas")
 BELOW_CLI = ("adapters", "engine", "formats", "schemas")
@@ -168,7 +170,7 @@ def architectures_in(source: str) -> set[str]:
 def test_an_architecture_is_an_adapter_and_no_condition_elsewhere() -> None:
     """No module outside an adapter can ask which architecture it is dealing with.
 
-    It has none of their names, but for the list of those that are built in, and the default.
+    It has none of their names, but for the list of those that are built in.
     """
     adapters = [ROOT / "adapters" / name for name in ("claude", "gemini", "script.py", "echo.py")]
     found = {
@@ -178,9 +180,11 @@ def test_an_architecture_is_an_adapter_and_no_condition_elsewhere() -> None:
         if (names := architectures_in(path.read_text()))
     }
 
-    assert found == {
-        "adapters/registry.py": {"claude", "gemini", "script", "echo"},
-        "engine/create.py": {"echo"},
-        "formats/store/settings.py": {"echo"},
-    }
+    assert found == {"adapters/registry.py": {"claude", "gemini", "script", "echo"}}
     assert architectures_in("how = {'claude': 1}.get(name)") == {"claude"}
+
+
+def test_the_clients_are_the_built_in_architectures_that_run_a_program() -> None:
+    """The registry lists them, so that `new` need not import them to know."""
+    running = [a.name for a in registry.built_in() if a.provider and a.provider.runs_program]
+    assert list(registry.CLIENTS) == running

@@ -150,7 +150,7 @@ def heavy_ones(modules: set[str]) -> set[str]:
 
 def test_the_table_knows_every_command() -> None:
     """A new command must say here what it may import."""
-    assert list(ALLOWED) == list(COMMANDS)
+    assert ALLOWED.keys() == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("command", ALLOWED)

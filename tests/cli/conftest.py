@@ -94,7 +94,11 @@ class Shell:
             source.tty = stdin_tty
         else:
             source = stdin
-        variables = {"AGENTSDIR_ROOT": str(self.root), **self.variables}
+        variables = {
+            "AGENTSDIR_ROOT": str(self.root),
+            "AGENTSDIR_PROVIDER": "echo",
+            **self.variables,
+        }
         env = Environment(source, out, err, variables, self.cwd, self.home, login="me")
         env.uid = self.uid
         env.terminal = self.terminal

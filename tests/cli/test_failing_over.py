@@ -35,7 +35,8 @@ def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
 
 def test_the_root_says_who_answers_where_nothing_else_does(shell: Any, tmp_path: Path) -> None:
     """A provider for new agents, and stand-ins for those that have no list."""
-    shell.new()
+    shell.variables["AGENTSDIR_PROVIDER"] = ""
+    shell.new("--provider", "echo")
     settings = shell.root / "settings.toml"
     settings.write_text('provider = "script"\nfallbacks = ["gone", "echo"]\n')
     settings.chmod(0o600)

@@ -46,7 +46,7 @@ class Console:
     def __call__(self, *arguments: str, stdin: str = "") -> Done:
         """Run one command in this process."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        variables = {"AGENTSDIR_ROOT": str(self.root)}
+        variables = {"AGENTSDIR_ROOT": str(self.root), "AGENTSDIR_PROVIDER": "echo"}
         source = io.BytesIO(stdin.encode())
         env = Environment(source, out, err, variables, self.cwd, self.cwd, login="me")
         code = run(list(arguments), env)
@@ -124,6 +124,7 @@ class Console:
             **inherited,
             "HOME": str(self.cwd),
             "AGENTSDIR_ROOT": str(self.root),
+            "AGENTSDIR_PROVIDER": "echo",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

@@ -90,7 +90,8 @@ class Runner:
 
     def _command(self, root: Path, arguments: Sequence[str]) -> Done:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
-        variables = {"AGENTSDIR_ROOT": str(root), "HOME": str(self._home)}
+        variables = {"AGENTSDIR_ROOT": str(root), "AGENTSDIR_PROVIDER": "echo"}
+        variables["HOME"] = str(self._home)
         env = Environment(io.BytesIO(), out, err, variables, self._home, self._home, login="me")
         try:
             code = int(run(list(arguments), env))

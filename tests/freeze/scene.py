@@ -173,6 +173,7 @@ class _Scene:
             stdin = _path(source).read_bytes()
             piped = True
         variables = {"AGENTSDIR_ROOT": str(PLACE / "root"), "HOME": str(PLACE / "home")}
+        variables["AGENTSDIR_PROVIDER"] = "echo"
         tty = process = False
         while words[0].startswith("@") or "=" in words[0]:
             word = words.pop(0)

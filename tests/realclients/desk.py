@@ -96,6 +96,7 @@ class Desk(ABC, Generic[A]):
             "SHELL": "/bin/bash",
             "TMPDIR": str(self.temporary),
             "AGENTSDIR_ROOT": str(self.root),
+            "AGENTSDIR_PROVIDER": "echo",
             **self.shell,
         }
 

@@ -83,6 +83,7 @@ class House:
             "USER": "me",
             "PYTHONPATH": str(self.site),
             "AGENTSDIR_ROOT": str(self.root),
+            "AGENTSDIR_PROVIDER": "echo",
             COUNTS: str(self.counts),
         }
 

@@ -26,7 +26,7 @@ class Bench:
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run one command; return its exit code, stdout and stderr."""
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
-        variables = {"AGENTSDIR_ROOT": str(self.root)}
+        variables = {"AGENTSDIR_ROOT": str(self.root), "AGENTSDIR_PROVIDER": "echo"}
         stdin = io.BytesIO()
         env = Environment(stdin, out, err, variables, self.folder, self.folder, login="me")
         code = int(run(list(arguments), env))

@@ -163,7 +163,7 @@ def _lines(found: list[dict[str, Any]], root: Path) -> bytes:
 def run_in(root: Path, *arguments: str) -> bytes:
     """Run one command in an agents directory; return what it prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
-    variables: dict[str, Any] = {"AGENTSDIR_ROOT": str(root)}
+    variables: dict[str, Any] = {"AGENTSDIR_ROOT": str(root), "AGENTSDIR_PROVIDER": "echo"}
     run(list(arguments), Environment(io.BytesIO(), out, err, variables, root, root))
     out.flush()
     buffer = out.buffer
