@@ -1,0 +1,59 @@
+"""How many columns of a terminal a text takes, and texts cut to columns."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# Characters that show nothing by themselves: marks upon others, joiners, variation selectors.
+_NO_WIDTH = frozenset(("Mn", "Me", "Cf"))
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a text takes. It is one line, without control characters."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+@lru_cache(4096)
+def _columns(character: str) -> int:
+    if character.isascii():
+        return 1
+    import unicodedata  # its tables are large, and most texts need none of them
+
+    if unicodedata.category(character) in _NO_WIDTH:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def cut(text: str, columns: int, mark: str = "…", *, keep_end: bool = False) -> str:
+    """Return a text that takes at most `columns`, with `mark` where something is left out.
+
+    Args:
+        keep_end: leave out the beginning, as of a path, whose end says more.
+    """
+    if width_of(text) <= columns:
+        return text
+    room = columns - width_of(mark)
+    if room < 0:
+        return mark[: max(columns, 0)]
+    kept: list[str] = []
+    for character in reversed(text) if keep_end else text:
+        room -= _columns(character)
+        if room < 0:
+            break
+        kept.append(character)
+    if keep_end:
+        return mark + "".join(reversed(kept))
+    return "".join(kept) + mark
+
+
+def on_one_line(text: str, columns: int) -> str:
+    """Return the beginning of a text with each run of white space as one space.
+
+    Args:
+        columns: the result has at least as many characters if the text has; the rest of a long
+            text is not looked at.
+    """
+    return re.sub(r"\s+", " ", text[: 4 * columns + 100].strip())
