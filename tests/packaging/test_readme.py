@@ -92,7 +92,14 @@ def normal(text: str, home: Path) -> str:
 def check(chosen: list[Example], home: Path) -> None:
     """Run examples, and compare what they print with what the page says."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {"HOME": str(home), "USER": "me", "PATH": path, "LC_ALL": "C.UTF-8", "TERM": "dumb"}
+    env = {
+        "HOME": str(home),
+        "USER": "me",
+        "PATH": path,
+        "AGENTSDIR_PROVIDER": "echo",
+        "LC_ALL": "C.UTF-8",
+        "TERM": "dumb",
+    }
     printed = on_a_terminal([example.command for example in chosen], env)
 
     shown = "".join(f"$ {one.command}\n{normal(one.output, home)}" for one in chosen)
