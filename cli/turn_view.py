@@ -26,7 +26,7 @@ class Part(NamedTuple):
     style: str = ""
 
 
-class Line(NamedTuple):
+class TurnLine(NamedTuple):
     """A finished line. `call` is the key in `TurnView.calls` of the call that it is about."""
 
     parts: tuple[Part, ...]
@@ -38,7 +38,7 @@ class Line(NamedTuple):
         return "".join(part.text for part in self.parts)
 
 
-class Answer(NamedTuple):
+class AnswerPiece(NamedTuple):
     """The next piece of a block of the answer, with control characters as escapes.
 
     `begins` and `ends` say that it is the first, or the last one, of its block.
@@ -55,7 +55,7 @@ class AnswerText:
     def __init__(self) -> None:
         self._written: dict[str, list[str]] = {}
 
-    def take(self, event: StreamEvent) -> Answer | None:
+    def take(self, event: StreamEvent) -> AnswerPiece | None:
         """Return what an event adds to the answer, as it came; None for nothing."""
         if event["conversationId"] != MAIN or "blockId" not in event:
             return None
@@ -69,16 +69,16 @@ class AnswerText:
         # The client's deltas may lack a part of the block.
         if event["type"] == "block_complete" and block["content"].startswith(written):
             rest = block["content"][len(written) :]
-            more = self._more(handle, rest) or Answer("")
+            more = self._more(handle, rest) or AnswerPiece("")
             return more._replace(ends=True)
         return None
 
-    def _more(self, handle: str, text: str) -> Answer | None:
+    def _more(self, handle: str, text: str) -> AnswerPiece | None:
         if not text:
             return None
         pieces = self._written[handle]
         pieces.append(text)
-        return Answer(text, begins=len(pieces) == 1)
+        return AnswerPiece(text, begins=len(pieces) == 1)
 
 
 class Call:
@@ -178,21 +178,21 @@ class TurnView:
         self._open_text: tuple[str, str] | None = None
         # Whether a line of the answer is not complete, and the lines that wait until it is.
         self._in_line = False
-        self._held: list[Line] = []
+        self._held: list[TurnLine] = []
         # The conversations in which a thought that comes as a whole is not late.
         self._may_think = {MAIN}
-        self._last: Line | None = None
+        self._last: TurnLine | None = None
         self._usage: Usage | None = None
         self._cost: float | None = None
 
-    def take(self, event: StreamEvent, now: float) -> list[Line | Answer]:
+    def take(self, event: StreamEvent, now: float) -> list[TurnLine | AnswerPiece]:
         """Return what an event shows: finished lines, and pieces of the answer.
 
         A line does not come amid one of the answer, unless a call begins, which ends the answer.
         """
-        shown: list[Line | Answer] = []
+        shown: list[TurnLine | AnswerPiece] = []
         for one in self._shown(event, now):
-            if isinstance(one, Answer):
+            if isinstance(one, AnswerPiece):
                 shown.append(one)
                 if one.text or one.ends:
                     self._in_line = not (one.ends or one.text.endswith("\n"))
@@ -206,11 +206,11 @@ class TurnView:
                 self._held.clear()
         return shown
 
-    def _begins_call(self, line: Line) -> bool:
+    def _begins_call(self, line: TurnLine) -> bool:
         call = self.calls.get(line.call)
         return call is not None and call.conversation == MAIN and call.ended is None
 
-    def _shown(self, event: StreamEvent, now: float) -> list[Line | Answer]:
+    def _shown(self, event: StreamEvent, now: float) -> list[TurnLine | AnswerPiece]:
         kind, conversation = event["type"], event.get("conversationId", MAIN)
         if kind == "metadata_update":
             self._metadata(conversation, event["metadata"])
@@ -250,7 +250,7 @@ class TurnView:
 
     # The answer.
 
-    def _take_text(self, key: tuple[str, str], event: StreamEvent) -> list[Line | Answer]:
+    def _take_text(self, key: tuple[str, str], event: StreamEvent) -> list[TurnLine | AnswerPiece]:
         block = event["block"]
         if block.get("type") != "assistant_text" or key[0] != MAIN:
             return []
@@ -270,7 +270,7 @@ class TurnView:
             self._open_text = None
         return self._text(event)
 
-    def _text(self, event: StreamEvent) -> list[Line | Answer]:
+    def _text(self, event: StreamEvent) -> list[TurnLine | AnswerPiece]:
         piece = self._answer.take(event)
         if piece is None:
             return []
@@ -280,7 +280,7 @@ class TurnView:
             self._may_think.discard(MAIN)
         return [piece._replace(text=escape_controls(piece.text))]
 
-    def _given_up(self, key: tuple[str, str]) -> list[Line | Answer]:
+    def _given_up(self, key: tuple[str, str]) -> list[TurnLine | AnswerPiece]:
         self._texts[key] = False
         text = "the text above was begun again, and does not count"
         return [self._line(MAIN, Part(text, "faint"))]
@@ -289,7 +289,7 @@ class TurnView:
 
     def _take_call(
         self, key: tuple[str, str], block: Block, now: float, *, is_whole: bool
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         call = self._by_block.get(key)
         if call is None:
             if block.get("superseded"):
@@ -311,7 +311,7 @@ class TurnView:
 
     def _update(
         self, key: tuple[str, str], updates: dict[str, Any], now: float
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         if updates.get("superseded") and self._texts.get(key):
             return self._given_up(key)
         if updates.get("superseded"):
@@ -321,7 +321,7 @@ class TurnView:
 
     def _change(
         self, call: Call, fields: dict[str, Any], now: float, *, is_whole: bool
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         """Take fields of a call's block; return its line, and its outcome, if they are due."""
         status = str(fields.get("status") or "")
         if is_whole or status == "running" or fields.get("input"):
@@ -334,7 +334,7 @@ class TurnView:
             call.seconds = fields["durationMs"] / 1000
         if call.is_subagent and fields.get("output"):
             call.output = fields["output"]
-        lines: list[Line | Answer] = []
+        lines: list[TurnLine | AnswerPiece] = []
         if fields.get("superseded"):
             self._stop(call, now)
             if call.is_shown and not call.has_output_shown:
@@ -354,10 +354,10 @@ class TurnView:
         if call.thread:
             self._over.add(call.thread)
 
-    def _begin(self, call: Call) -> list[Line | Answer]:
+    def _begin(self, call: Call) -> list[TurnLine | AnswerPiece]:
         call.is_shown = True
         self._may_think.discard(call.conversation)
-        lines: list[Line | Answer] = [*self._heading(call.conversation)]
+        lines: list[TurnLine | AnswerPiece] = [*self._heading(call.conversation)]
         begins = f"{self._glyphs.call} "
         room = self._room(call.conversation) - width_of(begins)
         name, argument = self._named(call, room)
@@ -384,7 +384,7 @@ class TurnView:
 
     def _take_result(
         self, key: tuple[str, str], block: Block, now: float, *, is_whole: bool
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         call = self._by_use.get((key[0], str(block.get("toolUseId"))))
         if call is None or not is_whole:
             return []
@@ -400,7 +400,7 @@ class TurnView:
             return [self._outcome(call, self._error_part(call))]
         return []
 
-    def _end(self, call: Call, now: float, *, is_error: bool) -> list[Line | Answer]:
+    def _end(self, call: Call, now: float, *, is_error: bool) -> list[TurnLine | AnswerPiece]:
         self._stop(call, now)
         call.is_error = is_error
         self._may_think.add(call.conversation)
@@ -420,7 +420,7 @@ class TurnView:
         said = one_line(on_one_line(given, self.width))
         return Part(f"failed: {said}" if said else "failed", "failure")
 
-    def _outcome(self, call: Call, *parts: Part) -> Line:
+    def _outcome(self, call: Call, *parts: Part) -> TurnLine:
         """Return the line of a call's outcome, which names it if its own line is not just above."""
         begins = f"  {self._glyphs.outcome} "
         named = ""
@@ -438,7 +438,7 @@ class TurnView:
 
     def _take_thought(
         self, key: tuple[str, str], block: Block, now: float, *, is_whole: bool
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         if not is_whole:
             self._thinking.setdefault(key, now)
             return []
@@ -455,12 +455,12 @@ class TurnView:
             return [self._thought(key[0], "thought")]
         return []  # what came after it is shown already
 
-    def _thought(self, conversation: str, text: str) -> Line:
+    def _thought(self, conversation: str, text: str) -> TurnLine:
         return self._line(conversation, Part(f"{self._glyphs.thought} {text}", "faint"))
 
     def _take_notice(
         self, key: tuple[str, str], block: Block, now: float, *, is_whole: bool
-    ) -> list[Line | Answer]:
+    ) -> list[TurnLine | AnswerPiece]:
         del now
         named = key[0], str(block.get("id"))
         text, subtype = str(block.get("message") or ""), block.get("subtype")
@@ -472,7 +472,7 @@ class TurnView:
         style = "failure" if subtype == "error" else "faint"
         return [self._line(key[0], Part(one_line(on_one_line(text, self.width)), style))]
 
-    def _heading(self, conversation: str) -> list[Line]:
+    def _heading(self, conversation: str) -> list[TurnLine]:
         """Return a line that says which subagent goes on, where several take turns."""
         running = [call for call in self._running.values() if call.is_subagent]
         begun = next((call for call in running if call.thread == conversation), None)
@@ -485,7 +485,7 @@ class TurnView:
         text = cut("".join(self._named(begun, room)), room, self._glyphs.cut)
         return [self._line(begun.conversation, Part(text, "faint"))]
 
-    def _line(self, conversation: str, *parts: Part, call: Call | None = None) -> Line:
+    def _line(self, conversation: str, *parts: Part, call: Call | None = None) -> TurnLine:
         """Return a line, indented by the depth of its conversation and cut to the width."""
         indent = self._indent(conversation)
         left = self._columns - len(indent)
@@ -497,7 +497,7 @@ class TurnView:
                 fitting.append(Part(fits, style))
             if fits != text:
                 break
-        self._last = Line(tuple(fitting), call.key if call else "")
+        self._last = TurnLine(tuple(fitting), call.key if call else "")
         return self._last
 
     @property
@@ -539,7 +539,7 @@ class TurnView:
 
     def finish(
         self, now: float, usage: Usage | None = None, cost: float | None = None
-    ) -> list[Line]:
+    ) -> list[TurnLine]:
         """Return the last lines: calls without a result, and what the turn took.
 
         Args:
@@ -579,7 +579,7 @@ class TurnView:
         least = "" if usage.get("exact", True) else self._glyphs.at_least
         return [f"{least}{_count(sum(counts.values()))} tokens in", f"{least}{_count(out)} out"]
 
-    def unfold(self, key: str, *, most: int = 200) -> list[Line]:
+    def unfold(self, key: str, *, most: int = 200) -> list[TurnLine]:
         """Return a call's input and its result in full, for one who asks for them.
 
         Args:
@@ -592,12 +592,12 @@ class TurnView:
             parts.append(("error" if call.is_error else "result", _plain_text(call.output)))
         lines = []
         for title, text in parts:
-            lines.append(Line((Part(f"{title}:", "strong"),), key))
+            lines.append(TurnLine((Part(f"{title}:", "strong"),), key))
             said = escape_controls(text).split("\n")
-            lines += [Line((Part("  " + one),), key) for one in said[:most]]
+            lines += [TurnLine((Part("  " + one),), key) for one in said[:most]]
             if len(said) > most:
                 more = f"  {self._glyphs.cut} {len(said) - most} more lines"
-                lines.append(Line((Part(more, "faint"),), key))
+                lines.append(TurnLine((Part(more, "faint"),), key))
         return lines
 
 

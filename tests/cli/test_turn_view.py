@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from agentsdir.cli.cells import cut, width_of
 from agentsdir.cli.colour import STYLES
 from agentsdir.cli.output import escape_controls
-from agentsdir.cli.turn_view import Answer, Line, TurnView
+from agentsdir.cli.turn_view import AnswerPiece, TurnLine, TurnView
 from agentsdir.formats import blocks
 
 TURNS = sorted((Path(__file__).parent / "turns").glob("*.jsonl"))
@@ -55,8 +55,8 @@ def seen(events: list[Any], width: int = 80, encoding: str = "utf-8") -> list[st
     return shown + [line.text for line in view.finish(len(events))]
 
 
-def _text(one: Line | Answer) -> str:
-    if isinstance(one, Line):
+def _text(one: TurnLine | AnswerPiece) -> str:
+    if isinstance(one, TurnLine):
         return one.text
     return f"{'[' if one.begins else ''}{one.text}{']' if one.ends else ''}"
 
@@ -83,7 +83,7 @@ def test_no_line_and_no_status_is_wider_than_the_terminal(path: Path, width: int
     most, view = max(width, 20), TurnView(width, "utf-8", 0)
     for now, event in enumerate(recorded(path)):
         for one in view.take(event, now):
-            assert isinstance(one, Answer) or width_of(one.text) <= most
+            assert isinstance(one, AnswerPiece) or width_of(one.text) <= most
         assert width_of(view.status(now)) < most
     assert all(width_of(line.text) <= most for line in view.finish(99))
 
@@ -264,7 +264,7 @@ def test_a_call_is_unfolded_with_its_input_and_its_result() -> None:
     view = TurnView(80, "utf-8", 0)
     view.take(call("a", "Bash", {"command": "seq 9"}), 0)
     (line,) = view.take(result("a", "1\n2\n3\x1b[2J", failed=True), 0)
-    assert isinstance(line, Line)
+    assert isinstance(line, TurnLine)
     assert [one.text for one in view.unfold(line.call, most=2)] == [
         "input:",
         "  {",
@@ -328,9 +328,9 @@ def test_nothing_in_a_stream_acts_on_the_terminal_or_breaks_the_view(
     for now, event in enumerate(events):
         for one in view.take(event, now):
             assert escape_controls(one.text) == one.text
-            assert isinstance(one, Answer) or "\n" not in one.text
-            assert isinstance(one, Answer) or width_of(one.text) <= max(width, 20)
-            assert isinstance(one, Answer) or {p.style for p in one.parts} <= {"", *STYLES}
+            assert isinstance(one, AnswerPiece) or "\n" not in one.text
+            assert isinstance(one, AnswerPiece) or width_of(one.text) <= max(width, 20)
+            assert isinstance(one, AnswerPiece) or {p.style for p in one.parts} <= {"", *STYLES}
         status = view.status(now)
         assert escape_controls(status) == status
         assert width_of(status) < max(width, 20)
