@@ -51,6 +51,7 @@ GROUPS = {
     "Care": {
         "restore": "Bring agents to a sound state after a crash",
         "validate": "Check files against the format",
+        "config": "Show, explain and change your settings",
         "trust": "Let agents run in an agents directory found by search",
     },
     "For programs": {

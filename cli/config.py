@@ -51,11 +51,21 @@ def read_config(env: Environment) -> Config:
     Raises `Invalid` (kind ``bad-config``) for a file that is damaged, has an unknown key or a value
     of another type, or that another user could have written.
     """
-    path = env.config_folder / "config.toml"
+    path = config_path(env)
     try:
-        data = _read(path, env.uid)
+        data = read_own(path, env.uid)
     except FileNotFoundError:
         return Config()
+    return decode_config(path, data)
+
+
+def config_path(env: Environment) -> Path:
+    """Return the path of config.toml."""
+    return env.config_folder / "config.toml"
+
+
+def decode_config(path: Path, data: bytes) -> Config:
+    """Return what the bytes of a config.toml say. Raises what `read_config` raises."""
     try:
         found = toml.decode(data, MAX_SIZE)
     except ValueError as error:
@@ -107,8 +117,11 @@ def _is_installed(env: Environment, name: str, config: Config) -> bool:
     return shutil.which((said.command or (name,))[0], path=path) is not None
 
 
-def _read(path: Path, uid: int) -> bytes:
-    """Read a file that only this user can write. It may be a link, as dotfiles often are."""
+def read_own(path: Path, uid: int) -> bytes:
+    """Read a file that only this user can write. It may be a link, as dotfiles often are.
+
+    Raises `Invalid` (kind ``bad-config``), and `FileNotFoundError`.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -42,6 +42,7 @@ _MARKED = {
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),
+    "setting": ("key", "setting"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 # Documents without a discriminator, recognised by keys that only they have together.

@@ -63,6 +63,11 @@ def read_settings(layout: Layout) -> Settings:
         data = read_bytes(layout.settings, MAX_SIZE + 1)
     except FileNotFoundError:
         return Settings()
+    return decode_settings(layout, data)
+
+
+def decode_settings(layout: Layout, data: bytes) -> Settings:
+    """Return what the bytes of a settings.toml say. Raises what `read_settings` raises."""
     try:
         found = toml.decode(data, MAX_SIZE)
     except ValueError as error:

@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "validate": {*VALIDATING, "importlib.metadata"},
     "schema": set(),
     "adapters": {"importlib.metadata"},
+    "config": set(),
     "trust": set(),
 }
 
@@ -130,6 +131,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "validate": ["validate"],
         "schema": ["schema"],
         "adapters": ["adapters"],
+        "config": ["config"],
         "trust": ["trust"],
     }
     return Prepared(home, commands)

@@ -60,6 +60,8 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("schema")
     run("adapters")
     run("trust", str(shell.root))
+    run("config", "max_slots=3")
+    run("config")
     return printed
 
 

@@ -384,7 +384,7 @@ def test_what_a_folder_held_is_not_kept_out_of_git(shell: Any) -> None:
 
 WRITERS = {
     "archive": ["archive", "demo"], "clear-abort": ["clear-abort", "demo"],
-    "close": ["close", "demo"], "fork": ["fork", "demo"],
+    "close": ["close", "demo"], "config": ["config", "max_slots=3"], "fork": ["fork", "demo"],
     "import": ["import", "BUNDLE"], "interrupt": ["interrupt", "demo"],
     "new": ["new"], "new --get": ["new", "--get", "--name", "demo"],
     "outbox --deliver": ["outbox", "--deliver"], "outbox --done": ["outbox", "demo", "--done", "x"],

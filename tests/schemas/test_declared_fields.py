@@ -25,7 +25,8 @@ NEWER = {"descriptor.since", "event.extra"}
 PRINTED = [
     "abort-cleared", "adapter", "archived", "closed", "derived", "error", "finding", "inspection",
     "interrupted", "native-session", "new-agent", "outbox-entry", "parse-report", "problem",
-    "removed", "restored", "session-list", "session-runtime", "session-saved", "spawned",
+    "removed", "restored", "session-list", "session-runtime", "session-saved", "setting",
+    "spawned",
     "trusted", "turn-result", "usage",
 ]  # fmt: skip
 """Kinds of what commands print."""

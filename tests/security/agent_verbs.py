@@ -46,6 +46,7 @@ WHOLE: dict[str, list[str]] = {
     "restore all": ["restore"],
     "archive --list": ["archive", "--list"],
     "trust --list": ["trust", "--list"],
+    "config": ["config"],
     "new": ["new"],
     "new --name": ["new", "--name", "third"],
     "new --get": ["new", "--get", "--type", "cron", "--cron", "nightly"],
@@ -93,6 +94,7 @@ EVERY: dict[str, list[list[str]]] = {
     "schema": [["schema", "block"]],
     "adapters": [["adapters"]],
     "trust": [["trust", "--list"]],
+    "config": [["config"], ["config", "max_slots=3"]],
     "restore": [["restore", "--dry-run"], ["restore"], ["restore", "AGENT"]],
     "new": [
         ["new"], ["new", "--profile", "evil", "--provider", "claude"],
