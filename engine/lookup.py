@@ -44,7 +44,7 @@ from agentsdir.formats.store.index import (
 )
 from agentsdir.formats.store.layout import AgentPaths, Layout, read_json
 from agentsdir.formats.store.locks import read_note
-from agentsdir.formats.store.state import SessionState
+from agentsdir.formats.store.state import SessionState, pending_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -349,7 +349,7 @@ def document_row(paths: AgentPaths, document: dict[str, Any]) -> dict[str, Any]:
     row = {name: document[name] for name in _LIST_FIELDS}
     row["agentId"] = paths.id  # an edited log may hold another id
     row["status"] = _status_of(paths, document)
-    row["pendingCount"] = len(document["pending"])
+    row["pendingCount"] = pending_count(document)
     return row
 
 

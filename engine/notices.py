@@ -180,11 +180,11 @@ def _is_logged(state: AgentState, event: str, data: dict[str, Any]) -> bool:
     message_id = data.get("message_id")
     if event == "message.resent":
         return message_id not in state.unsent
-    waiting = [message["messageId"] for message in state.pending]
+    waits = isinstance(message_id, str) and state.pending.has(message_id)
     if event == "message.delivered":
         turn = state.open_turn
-        return message_id not in [*waiting, *(turn["messageIds"] if turn else ())]
-    return event == "message.enqueued" and message_id in waiting
+        return not waits and message_id not in (turn["messageIds"] if turn else ())
+    return event == "message.enqueued" and waits
 
 
 def loss_steps(reading: Reading) -> list[Step]:

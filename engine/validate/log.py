@@ -285,7 +285,7 @@ class LogCheck:
         added = derived.history_line(record)
         try:
             if self.state is not None:
-                apply(self.state, record)
+                apply(self.state, record, line.offset)
             elif record.event == "session.created":
                 self.state = begin(record)
             else:

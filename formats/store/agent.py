@@ -22,7 +22,14 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.store import derived, files, locks, log, stamps, transcripts
-from agentsdir.formats.store.events import BROKEN, apply, begin, check_event, is_creation
+from agentsdir.formats.store.events import (
+    BROKEN,
+    apply,
+    begin,
+    check_event,
+    is_creation,
+    message_of,
+)
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import (
     DIRECTORY_MODE,
@@ -45,7 +52,7 @@ from agentsdir.formats.store.log import (
     read_log,
     read_records,
 )
-from agentsdir.formats.store.state import SessionState
+from agentsdir.formats.store.state import SessionState, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +60,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.layout import Layout
     from agentsdir.formats.store.log import Cursor, LogLine
-    from agentsdir.formats.store.state import AgentState
+    from agentsdir.formats.store.state import AgentState, Run
 
 
 # Reading without locks, appending under `.lock` (decisions D3, D4, D10). Only `AgentWriter` writes
@@ -224,9 +231,23 @@ def _is_live(paths: AgentPaths, tail: Finding) -> bool:
 
 def _cached(paths: AgentPaths) -> AgentState | None:
     try:
-        return derived.state_from_bytes(read_bytes(paths.state, MAX_DOCUMENT))
+        data = read_bytes(paths.state, MAX_DOCUMENT)
+        return derived.state_from_bytes(data, partial(_read_run, paths))
     except (FileNotFoundError, Invalid, *BROKEN):
         return None
+
+
+def _read_run(paths: AgentPaths, run: Run) -> Iterator[Waiting]:
+    """Yield the messages of a run, as far as the log has them (errors of `open_agent`)."""
+    number = run.first
+    with open_agent(paths) as stream:
+        stream.seek(run.offset)
+        for line in read_log(stream, str(paths.log), Position(run.offset)):
+            if number == run.first + run.messages:
+                return
+            if line.record is not None and (message := message_of(line.record)) is not None:
+                yield Waiting(message, number, line.offset)
+                number += 1
 
 
 def current_document(paths: AgentPaths) -> dict[str, Any] | None:
@@ -275,7 +296,7 @@ def _take(
                 return None
             state = begin(record)
         else:
-            apply(state, record)
+            apply(state, record, line.offset)
         state.history_size += history_size
     except BROKEN as error:
         message = f"a {record.event} record lacks or mistypes {error}"
@@ -394,10 +415,12 @@ class AgentWriter:
             began = self._disk.afterwards(self.paths.folder)
             self._was_in_order = began is not None or stamps.is_untouched(self.paths)
             self._log = OpenLog(self.paths.log, self._disk)
-        record, position = self._log.append(state.position, event, data, ts, state.session.id)
+        record, offset, position = self._log.append(
+            state.position, event, data, ts, state.session.id
+        )
         history_before = state.history_size
         line = derived.history_line(record)
-        apply(state, record)
+        apply(state, record, offset)
         state.position = position
         state.history_size += len(line)
         self._behind["state.json"] = None
@@ -489,7 +512,7 @@ class AgentWriter:
     def _is_due(self, since: int) -> bool:
         """Tell whether state.json is to be written; a large one is not at each opportunity.
 
-        Many waiting messages make it large: it is written once in a quarter as many bytes of log
+        Long messages and many children make it large: it is written once in a quarter as many bytes of log
         as it has. So readers fold few records after it, and each record costs a bounded writing.
         """
         try:
@@ -734,7 +757,7 @@ class UnpublishedAgent:
         if self._state is None:
             self._state = begin(record)
         else:
-            apply(self._state, record)
+            apply(self._state, record, before.size)
         self._log.write(line)
         self._position = Position(
             before.size + len(line), record.seq, line_hash(line), 0, before.lines + 1

@@ -13,9 +13,10 @@ from agentsdir.formats.store.events import BROKEN, is_creation
 from agentsdir.formats.store.state import AgentState, check_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import Run, Waiting
 
 
 MANIFEST = "transcripts/manifest.json"
@@ -69,15 +70,18 @@ def state_document(state: AgentState) -> dict[str, Any]:
     return document
 
 
-def state_from_bytes(data: bytes) -> AgentState:
+def state_from_bytes(data: bytes, read: Callable[[Run], Iterable[Waiting]]) -> AgentState:
     """Return what state.json was made of, less the provider blob, which session.json has.
+
+    Args:
+        read: gives messages of the inbox that state.json does not hold.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `Invalid` for bytes that no writer makes, or
     damaged ones; the caller then folds the log from its start.
     """
     document = unchecked_document(data)
     jsontext.check(document)  # what could not be written again would stop the next writer
-    return AgentState.from_json(document)
+    return AgentState.from_json(document, read)
 
 
 def document_from_bytes(data: bytes) -> dict[str, Any]:

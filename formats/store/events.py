@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.store.log import Record
 
-    Step: TypeAlias = Callable[[AgentState, dict[str, Any], str], None]
+    Step: TypeAlias = Callable[[AgentState, dict[str, Any], "Origin"], None]
 
 TITLE_LENGTH = 120
 # What the fold raises for data that does not hold what its event needs.
@@ -43,6 +43,13 @@ class AfterClose(Enum):
     """Only from the turn that was open when the session was closed, until that turn ends."""
     ALWAYS = auto()
     """It delivers or keeps something, and changes nothing about the end."""
+
+
+class Origin(NamedTuple):
+    """Where what a step takes in comes from: the record's time, and the byte its line begins at."""
+
+    ts: str
+    offset: int
 
 
 class Event(NamedTuple):
@@ -104,8 +111,11 @@ def is_creation(record: Record) -> bool:
         return False
 
 
-def apply(state: AgentState, record: Record) -> None:
+def apply(state: AgentState, record: Record, offset: int) -> None:
     """Take one more record into `state`; events that are not in `EVENTS` change nothing.
+
+    Args:
+        offset: the byte of the log at which the record's line begins.
 
     Raises one of `BROKEN`, and leaves `state` as it was, for data that lacks what its event needs.
     A foreign writer's record may hold more than state.json can: its data is cleaned.
@@ -113,12 +123,15 @@ def apply(state: AgentState, record: Record) -> None:
     event = EVENTS.get(record.event)
     if event is None or event.step is None:
         return
-    data = record.data
     # Of a block nothing goes into the state.
-    if event.step is not _block and not jsontext.is_exact(data, _LEVEL):
-        data = jsontext.clean(data, set(), _LEVEL)
+    data = record.data if event.step is _block else _exact(record.data)
     _check_needs(data, event.needs)
-    event.step(state, data, record.ts)
+    event.step(state, data, Origin(record.ts, offset))
+
+
+def _exact(data: dict[str, Any]) -> dict[str, Any]:
+    """Return data as state.json can hold it."""
+    return data if jsontext.is_exact(data, _LEVEL) else jsontext.clean(data, set(), _LEVEL)
 
 
 def _check_needs(data: dict[str, Any], needs: Mapping[str, type]) -> None:
@@ -130,7 +143,7 @@ def _check_needs(data: dict[str, Any], needs: Mapping[str, type]) -> None:
 # The steps of the fold, one for each event that changes the state.
 
 
-def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
+def _state(state: AgentState, data: dict[str, Any], origin: Origin) -> None:
     # The log is history: what it says happened, also where a rule has changed since.
     new, blob = SessionState(data["to"]), b""
     suspended = new is SessionState.SUSPENDED
@@ -138,17 +151,27 @@ def _state(state: AgentState, data: dict[str, Any], ts: str) -> None:
         blob = base64.b64decode(_text(encoded), validate=True)
     session = state.session
     session.state, session.provider_state = new, blob
-    session.suspended_at = ts if suspended else None
+    session.suspended_at = origin.ts if suspended else None
 
 
-def _enqueued(state: AgentState, data: dict[str, Any], ts: str) -> None:
-    waiting = _waiting(data, ts)
+def _enqueued(state: AgentState, data: dict[str, Any], origin: Origin) -> None:
+    waiting = _waiting(data, origin.ts)
     state.counters["messages"] += 1
-    state.pending.append(waiting)
+    state.pending.append(waiting, state.counters["messages"], origin.offset)
     if data.get("notice") is not True:
-        state.last_input = ts
+        state.last_input = origin.ts
     if state.title is None and data["kind"] == "user":
         state.title = title_of(data["content"])
+
+
+def message_of(record: Record) -> dict[str, Any] | None:
+    """Return what the inbox holds of the message that a record enqueues; None if it does not."""
+    try:
+        if record.event == "message.enqueued":
+            return waiting_message(_exact(record.data), record.ts)
+    except BROKEN:
+        pass
+    return None
 
 
 def waiting_message(data: dict[str, Any], ts: str) -> dict[str, Any]:
@@ -188,23 +211,23 @@ def title_of(content: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _started(state: AgentState, data: dict[str, Any], ts: str) -> None:
+def _started(state: AgentState, data: dict[str, Any], origin: Origin) -> None:
     state.pending = state.pending.without(_texts(data["message_ids"]))
     state.open_turn = {
         "turnId": data["turn_id"],
         "messageIds": data["message_ids"],
         "attempt": data["attempt"],
-        "startedAt": ts,
+        "startedAt": origin.ts,
         "ended": None,
         "aborted": False,
         "deferred": [],
     }
-    state.last_activity = ts
+    state.last_activity = origin.ts
     state.counters["turns"] += 1
     _keep_own_transcripts(state)
 
 
-def _completed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _completed(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     _spent(state, data)
     _ended(state, "completed")
     state.missed = False
@@ -227,13 +250,13 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _failed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _failed(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     _spent(state, data)
     state.counters["failedTurns"] += 1
     _ended(state, "failed")
 
 
-def _aborted(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _aborted(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     _spent(state, data)
     state.counters["failedTurns"] += 1
     _ended(state, "failed" if data["reason"] == "crash" else "aborted")
@@ -248,7 +271,7 @@ def _ended(state: AgentState, outcome: str) -> None:
             state.open_turn = None
 
 
-def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _delivered(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     message = data["message_id"]
     state.pending = state.pending.without([message])
     turn = state.open_turn
@@ -258,12 +281,12 @@ def _delivered(state: AgentState, data: dict[str, Any], _ts: str) -> None:
             state.open_turn = None
 
 
-def _abort_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _abort_requested(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     if (turn := _turn_of(state, data)) is not None:
         turn["aborted"] = True
 
 
-def _abort_cleared(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _abort_cleared(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     if (turn := _turn_of(state, data)) is not None:
         turn["aborted"] = False
 
@@ -274,31 +297,31 @@ def _turn_of(state: AgentState, data: dict[str, Any]) -> dict[str, Any] | None:
     return turn if turn is not None and turn["turnId"] == data["turn_id"] else None
 
 
-def _sent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _sent(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     if (turn := _turn_of(state, data)) is not None:
         turn["deferred"].append({"to": data["to"], "messageId": data["message_id"]})
 
 
-def _unsent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _unsent(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     message = data["message"]
     # The receiver will take it so; raises for what it could not.
     waiting_message({**message, "sender": state.agent_id, "kind": "system"}, "")
     state.unsent = {**state.unsent, message["message_id"]: {"to": data["to"], "message": message}}
 
 
-def _resent(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _resent(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     sent = data["message_id"]
     state.unsent = {one: entry for one, entry in state.unsent.items() if one != sent}
 
 
-def _spawn_requested(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _spawn_requested(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     child, name = data["child"], data["name"]
     state.children[child] = {"name": name, "status": "pending"}
     if (turn := _turn_of(state, data)) is not None:
         turn["deferred"].append({"child": child, "name": name})
 
 
-def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _spawned(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     child, status = data["child"], data["status"]
     if status in ("success", "error"):
         state.children.pop(child, None)
@@ -306,28 +329,28 @@ def _spawned(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         state.children[child] = {"name": data["name"], "status": status}
 
 
-def _spawn_dropped(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _spawn_dropped(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     state.children.pop(data["child"], None)
 
 
-def _outgoing(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _outgoing(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     state.undelivered.append(data["message_id"])
 
 
-def _handed_out(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _handed_out(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     handed = data["message_id"]
     state.undelivered = [one for one in state.undelivered if one != handed]
 
 
-def _renamed(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _renamed(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     state.name = data["name"]
 
 
-def _tagged(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _tagged(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     state.tags = _texts(data["tags"])
 
 
-def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _set(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     values = data["values"]
     if "cwd" in values:
         state.cwd = _text(values["cwd"])
@@ -337,12 +360,12 @@ def _set(state: AgentState, data: dict[str, Any], _ts: str) -> None:
         state.unsent = {}  # the agents that a bundle names are not those of this root
 
 
-def _block(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _block(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     if data["block"].get("superseded") is not True:
         state.counters["blocks"] += 1
 
 
-def _native(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _native(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     native = data["native"]
     _texts(native[name] for name in ("id", "cwd", "architecture"))
     state.cwd, state.architecture = native["cwd"], native["architecture"]
@@ -358,11 +381,11 @@ def _keep_own_transcripts(state: AgentState) -> None:
     state.transcripts = of_session(state.transcripts, state.native["id"])
 
 
-def _reset(state: AgentState, _data: dict[str, Any], _ts: str) -> None:
+def _reset(state: AgentState, _data: dict[str, Any], _origin: Origin) -> None:
     state.missed = False
 
 
-def _synced(state: AgentState, data: dict[str, Any], _ts: str) -> None:
+def _synced(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     synced: dict[str, dict[str, Any]] = {}
     for entry in data["files"]:
         size = entry["size"]

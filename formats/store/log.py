@@ -336,7 +336,8 @@ def append_record(
     """
     log = OpenLog(path, disk)
     try:
-        return log.append(position, event, data, ts, session_id)
+        record, _, after = log.append(position, event, data, ts, session_id)
+        return record, after
     finally:
         log.close()
 
@@ -351,8 +352,11 @@ class OpenLog:
 
     def append(
         self, position: Position, event: str, data: dict[str, Any], ts: str, session_id: str
-    ) -> tuple[Record, Position]:
-        """Append one event (arguments, result and errors of `append_record`)."""
+    ) -> tuple[Record, int, Position]:
+        """Append one event (arguments and errors of `append_record`).
+
+        Returns it, the byte at which its line begins, and the position after it.
+        """
         descriptor, path = self._descriptor, self._path
         size = os.lseek(descriptor, 0, os.SEEK_END)
         previous, prefix = position.last_hash, b""
@@ -362,12 +366,17 @@ class OpenLog:
         line = encode_line(record)
         _write_whole(descriptor, prefix + line, size, path)
         self._disk.sync_append(descriptor, path)
-        return record, Position(
-            size + len(prefix) + len(line),
-            record.seq,
-            line_hash(line),
-            0,
-            position.lines + bool(prefix) + 1,
+        begins = size + len(prefix)
+        return (
+            record,
+            begins,
+            Position(
+                begins + len(line),
+                record.seq,
+                line_hash(line),
+                0,
+                position.lines + bool(prefix) + 1,
+            ),
         )
 
     def close(self) -> None:

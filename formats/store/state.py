@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter, itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from agentsdir.formats.blocks import COUNTED, no_usage
 from agentsdir.formats.errors import SessionStateError
@@ -16,7 +17,7 @@ from agentsdir.formats.jsontext import MAX_INT
 from agentsdir.formats.store.log import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 # The session record and its state machine (seed session-model).
 #
@@ -86,41 +87,151 @@ class Session:
         }
 
 
-class Inbox(list[dict[str, Any]]):
-    """Messages in their order. Whether one waits is known without a search.
+HEAD = 4
+"""How many waiting messages state.json holds itself; it says where the log has the others."""
 
-    Messages are added by `append`, and left out by `without`; nothing else changes it.
+
+class Run(NamedTuple):
+    """Waiting messages that were enqueued one after the other.
+
+    `first` is the number of the first one among all that were ever enqueued, `messages` how many
+    they are; the record of the first one begins at byte `offset` of the log.
     """
 
-    def __init__(self, messages: Iterable[dict[str, Any]] = ()) -> None:
-        super().__init__(messages)
-        # How many have an id: a foreign writer may have used one twice.
-        self._ids = dict(Counter(message["messageId"] for message in self))
+    first: int
+    messages: int
+    offset: int
 
-    def append(self, message: dict[str, Any]) -> None:
+
+class Waiting(NamedTuple):
+    """A waiting message: its number among all messages, and the byte where its record begins."""
+
+    message: dict[str, Any]
+    number: int = 0
+    offset: int = 0
+
+
+class Inbox(Sequence[dict[str, Any]]):
+    """Messages in their order. Whether one waits is known without a search.
+
+    One that state.json gave out reads the messages behind the first `HEAD` from the log when they
+    are asked for. To add a message, none is read.
+
+    Args:
+        known: from the first.
+        more: the runs behind them, of which `read` gives the messages.
+    """
+
+    def __init__(
+        self,
+        known: Iterable[Waiting] = (),
+        more: Iterable[Run] = (),
+        read: Callable[[Run], Iterable[Waiting]] = lambda _run: (),
+    ) -> None:
+        self._known = list(known)
+        self._more = list(more)
+        self._read = read
+        # How many have an id: a foreign writer may have used one twice.
+        self._ids = dict(Counter(one.message["messageId"] for one in self._known))
+
+    def append(self, message: dict[str, Any], number: int, offset: int) -> None:
         """Add a message as the last one."""
-        super().append(message)
-        message_id = message["messageId"]
-        self._ids[message_id] = self._ids.get(message_id, 0) + 1
+        if self._more:
+            _extend(self._more, number, offset)
+        else:
+            self._add(Waiting(message, number, offset))
 
     def has(self, message_id: str) -> bool:
         """Return whether a message with this id waits."""
+        self._read_all()
         return message_id in self._ids
 
     def without(self, message_ids: Iterable[str]) -> Inbox:
         """Return the messages that have none of these ids; often it is the first one that goes."""
+        self._read_all()
         gone = self._ids.keys() & message_ids
         if not gone:
             return self
         left = Inbox()
         if self[0]["messageId"] in gone and sum(self._ids[one] for one in gone) == 1:
-            left += self[1:]
+            left._known = self._known[1:]
         else:
-            left += [message for message in self if message["messageId"] not in gone]
+            left._known = [one for one in self._known if one.message["messageId"] not in gone]
         left._ids = self._ids.copy()
         for message_id in gone:
             del left._ids[message_id]
         return left
+
+    @property
+    def head(self) -> list[dict[str, Any]]:
+        """The first messages, as state.json holds them."""
+        return [one.message for one in self._known[:HEAD]]
+
+    @property
+    def more(self) -> list[dict[str, Any]]:
+        """The runs behind the first messages, as state.json holds them."""
+        runs: list[Run] = []
+        for one in self._known[HEAD:]:
+            _extend(runs, one.number, one.offset)
+        return [run._asdict() for run in (*runs, *self._more)]
+
+    def _add(self, one: Waiting) -> None:
+        self._known.append(one)
+        message_id = one.message["messageId"]
+        self._ids[message_id] = self._ids.get(message_id, 0) + 1
+
+    def _read_all(self) -> None:
+        if not self._more:
+            return
+        found = [one for run in self._more for one in self._read(run)]
+        self._more = []
+        for one in found:
+            self._add(one)
+
+    def __len__(self) -> int:
+        return len(self._known) + sum(run.messages for run in self._more)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for one in self._known:
+            yield one.message
+        if self._more:
+            read = len(self._known)
+            self._read_all()
+            for one in self._known[read:]:
+                yield one.message
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        if not 0 <= at < len(self._known):
+            self._read_all()
+        return self._known[at].message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _extend(runs: list[Run], number: int, offset: int) -> None:
+    """Add a message to the last run, or begin one where another message came between."""
+    if runs and number == runs[-1].first + runs[-1].messages:
+        runs[-1] = runs[-1]._replace(messages=runs[-1].messages + 1)
+    else:
+        runs.append(Run(number, 1, offset))
+
+
+def pending_count(document: dict[str, Any]) -> int:
+    """Return how many messages wait, as a state.json says."""
+    held: list[Any] = document["pending"]
+    more: list[dict[str, int]] = document.get("pendingMore", [])
+    return len(held) + sum(run["messages"] for run in more)
 
 
 @dataclass(kw_only=True)
@@ -185,28 +296,40 @@ class AgentState:
         """Return state.json without its digest."""
         document = dict(zip(_KEYS, _read_all(self), strict=True))
         document["state"] = self.session.state.value
-        document["pending"] = list(self.pending)
         for key in _ONLY_IF_TRUE:
             if not document[key]:
                 del document[key]
         return document
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
+    def from_json(cls, document: dict[str, Any], read: Callable[[Run], Iterable[Waiting]]) -> Self:
         """Return the state that a state.json holds, less the provider blob (session.json has it).
+
+        Args:
+            read: gives messages of the inbox that state.json does not hold.
 
         Raises `KeyError`, `TypeError` or `ValueError` for a document that `to_json` does not make:
         a digest can be made for any document.
         """
         check_shape(document)
-        parts: dict[str, dict[str, Any]] = {"": {}, "session": {}, "position": {}}
+        parts: dict[str, dict[str, Any]] = {
+            "": {},
+            "session": {},
+            "position": {},
+            "pending": {"more": []},
+        }
         for key, owner, name in _PLACES:
             if key in document:
                 parts[owner][name] = document[key]
         session = parts["session"]
         session["state"] = SessionState(session["state"])
-        parts[""]["pending"] = Inbox(parts[""]["pending"])
-        return cls(session=Session(**session), position=Position(**parts["position"]), **parts[""])
+        inbox = parts["pending"]
+        return cls(
+            session=Session(**session),
+            position=Position(**parts["position"]),
+            pending=Inbox(map(Waiting, inbox["head"]), (Run(**run) for run in inbox["more"]), read),
+            **parts[""],
+        )
 
 
 class _StateKey(NamedTuple):
@@ -228,6 +351,7 @@ _TURN = {
     "turnId": str, "messageIds": [str], "ended": object, "aborted": object, "deferred": [_DEFERRED],
 }  # fmt: skip
 _MESSAGE = {"messageId": str, "sender": str, "kind": str, "content": [dict]}
+_RUN = dict.fromkeys(Run._fields, int)
 _UNSENT = {"to": str, "message": {"message_id": str, "content": [dict]}}
 
 # In the order of state.json.
@@ -255,7 +379,8 @@ _STATE_KEYS = (
     _StateKey("counters", "counters", dict.fromkeys(COUNTERS, int)),
     _StateKey("usage", "usage", {**dict.fromkeys(COUNTED, int), "exact": bool}),
     _StateKey("costUsd", "cost", (int, float, NoneType)),
-    _StateKey("pending", "pending", [_MESSAGE]),
+    _StateKey("pending", "pending.head", [_MESSAGE]),
+    _StateKey("pendingMore", "pending.more", [_RUN]),
     _StateKey("openTurn", "open_turn", (NoneType, _TURN)),
     _StateKey("children", "children", {str: {"name": str, "status": str}}),
     _StateKey("undelivered", "undelivered", [str]),
@@ -272,9 +397,9 @@ _STATE_KEYS = (
 )
 
 
-_ONLY_IF_TRUE = ("imported", "unsent")
+_ONLY_IF_TRUE = ("pendingMore", "imported", "unsent")
 _KEYS = tuple(saved.key for saved in _STATE_KEYS)
-# Key, `session`, `position` or nothing, and the attribute there.
+# Key, `session`, `position`, `pending` or nothing, and the attribute there.
 _PLACES = tuple((key, *path.rpartition(".")[::2]) for key, path, _ in _STATE_KEYS)
 # Most values have but a type; a state.json is checked for each agent that is listed.
 _PLAIN = {
@@ -301,6 +426,12 @@ def check_shape(document: dict[str, Any]) -> None:
         if not _fits(document[key], shape):
             raise TypeError(key)
     SessionState(document["state"])
+    more = document.get("pendingMore", ())
+    held = len(document["pending"])
+    if held != HEAD if more else held > HEAD:
+        raise ValueError("pending")
+    if not all(run.keys() == _RUN.keys() and run["messages"] for run in more):
+        raise ValueError("pendingMore")
 
 
 def _fits(value: Any, shape: Any) -> bool:

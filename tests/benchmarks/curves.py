@@ -171,7 +171,7 @@ def inbox(folder: Path, size: float) -> Task:
             identity = {"message_id": f"{queued.data['message_id'][:-8]}{number:08}"}
             writer.append(queued.event, {**queued.data, **identity}, queued.ts)
     return Task(
-        loads("json", root / "agents", "*/state.json"),
+        loads("jsonl", root / "agents" / agent, "events.jsonl"),
         {
             "queue": [*on_root, "queue", agent, "word " * 20],
             "list": [*on_root, "list"],

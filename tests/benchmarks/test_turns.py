@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.benchmark
 
 HERE = Path(__file__).parent
-# An event to encoding, hashing and writing its line; a turn after 5,000 to one after ten; what is
-# stored of a client's turn, and the whole `send` of one where the client takes no time, to decoding
-# its transcript of 100 MB.
+# An event to encoding, hashing and writing its line; a turn after 5,000 to one after ten; a message
+# put behind 10,000 that wait to one behind a hundred; what is stored of a client's turn, and the
+# whole `send` of one where the client takes no time, to decoding its transcript of 100 MB.
 BARS = {
-    "turn_costs.py": {"event": 6.0, "turn": 2.0, "sync": 0.1},
+    "turn_costs.py": {"event": 6.0, "turn": 2.0, "queue": 2.0, "sync": 0.1},
     "client_turn_costs.py": {"client": 0.5},
 }
 NAMES = {
     "event": "one event, never synced",
     "turn": "turn 5,000 to turn 10",
+    "queue": "queue behind 10,000 to 100",
     "sync": "storing a turn of 100 MB",
     "client": "turn of a client of 100 MB",
 }

@@ -19,6 +19,7 @@ import orjson
 
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
+from agentsdir.engine.inbox import Message, enqueue
 from agentsdir.engine.services import Services
 from agentsdir.formats.source import Source
 from agentsdir.formats.store.agent import load_sound, making_agent, read_agent, write_agent
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 EVENTS = 200
 FEW_TURNS, MANY_TURNS = 10, 5_000
+FEW_WAIT, MANY_WAIT = 100, 10_000
 TURNS = 5
 ROUNDS = 12
 MEGABYTES = 100
@@ -118,6 +120,23 @@ class Root:
             made.append("transcript.synced", {"files": [synced.as_entry()]}, TIME)
         return self.layout.agent(agent_id)
 
+    def waiting(self, count: int) -> AgentPaths:
+        """Make an agent for which so many messages wait."""
+        paths = self.new()
+        self.queue(paths)
+        model = list(read_records(paths.log))[-1]
+        with write_agent(paths, disk=Disk(Durability.NEVER)) as writer:
+            for _ in range(1, count):
+                data = {**model.data, "message_id": self._ids.agent()}
+                writer.append(model.event, data, TIME)
+        return paths
+
+    def queue(self, paths: AgentPaths) -> None:
+        """Put one more message into an inbox, as a command of its own does."""
+        services = self.services()
+        with services.disk.synced_at_end():
+            enqueue(services, paths, Message(PROMPT))
+
 
 def event(number: int) -> tuple[str, dict[str, Any]]:
     """Return an event of some hundred bytes."""
@@ -176,6 +195,8 @@ def main() -> None:
     root.turns(long, 1)
     root.turns(short, FEW_TURNS)
     figures["turn"] = least(lambda: root.turns(long, TURNS), lambda: root.turns(short, TURNS))
+    few, many = root.waiting(FEW_WAIT), root.waiting(MANY_WAIT)
+    figures["queue"] = least(lambda: root.queue(many), lambda: root.queue(few))
     client = folder / "client.jsonl"
     rows = MEGABYTES * 1_000_000 // len(ROW % 0)
     client.write_bytes(b"".join(ROW % number for number in range(rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsdir.engine.inbox import Message, as_prompt, enqueue, retry_message, text_message
+from agentsdir.engine.lookup import list_row
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import ProviderError, SessionStateError, UsageError
 from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.derived import derived_document
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.log import append_record
 
@@ -115,7 +118,7 @@ def test_what_is_written_grows_with_what_waits_and_not_with_its_square(stage: An
     paths = stage.new()
     written, last = 0, 0
     for number in range(300):
-        stage.enqueue(paths, f"{number} " + "x" * 2000)
+        stage.enqueue(paths, f"{number} " + "x" * (200 if number > 3 else 20_000))
         status = paths.state.stat()
         if status.st_ino != last:
             written, last = written + status.st_size, status.st_ino
@@ -128,3 +131,68 @@ def test_what_is_written_grows_with_what_waits_and_not_with_its_square(stage: An
     restore_agent(stage.services, paths)
     assert restore_agent(stage.services, paths).actions == ()
     assert list(validate([stage.root])) == []
+
+
+def test_a_state_json_does_not_grow_with_what_waits(stage: Any) -> None:
+    """It holds the first messages and says where the others are; it is what the log says."""
+    paths = stage.new()
+    sizes = []
+    for number in range(120):
+        stage.enqueue(paths, f"number {number:03}")
+        sizes.append(paths.state.stat().st_size)
+
+    assert max(sizes[20:]) < sizes[5] + 20
+    whole = read_agent(paths, whole=True).state
+    assert paths.state.read_bytes() == derived_document(whole, "state.json")
+    assert list(stage.state(paths).pending) == list(whole.pending)
+    assert list_row(paths, stage.state(paths))["pendingCount"] == 120
+    assert list(validate([stage.root])) == []
+
+
+def test_messages_that_only_the_log_holds_run_in_their_order(stage: Any) -> None:
+    """Each is run once, also when one was taken out of its turn and others came meanwhile."""
+    paths = stage.new()
+    ids = [stage.enqueue(paths, str(number)) for number in range(10)]
+    stage.append(paths, "message.delivered", {"message_id": ids[6], "outcome": "aborted"})
+    ids += [stage.enqueue(paths, str(number)) for number in (10, 11)]
+    document = json.loads(paths.state.read_bytes())
+    assert [(run["first"], run["messages"]) for run in document["pendingMore"]] == [(5, 2), (8, 5)]
+    # What a foreign writer did is not in order; the state is what the log says.
+    assert [problem.id for problem in validate([stage.root])] == ["turn-order"]
+
+    stage.send(paths, "last")
+
+    blocks = [r["data"]["block"] for r in stage.log(paths) if r["event"] == "block"]
+    prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
+    assert prompts == [*(str(number) for number in range(12) if number != 6), "last"]
+    assert "pendingMore" not in json.loads(paths.state.read_bytes())
+    assert [problem.id for problem in validate([stage.root])] == ["turn-order"]
+
+
+def test_a_message_behind_a_torn_tail_is_found(stage: Any) -> None:
+    """The record stands behind the stub that the writer sets apart."""
+    paths = stage.new()
+    for number in range(4):
+        stage.enqueue(paths, str(number))
+    with paths.log.open("ab") as log:
+        log.write(b'{"seq":')
+    stage.enqueue(paths, "behind it")
+    whole = read_agent(paths, whole=True).state
+    assert paths.state.read_bytes() == derived_document(whole, "state.json")
+    assert stage.state(paths).pending[4]["content"] == text_message("behind it")
+
+
+def test_a_message_whose_record_is_damaged_later_costs_no_other(stage: Any) -> None:
+    """Nor does a state.json that counts it; `restore` counts anew."""
+    paths = stage.new()
+    for number in range(8):
+        stage.enqueue(paths, f"number {number}")
+    paths.log.write_bytes(paths.log.read_bytes().replace(b"number 5", b"number\xff5"[:8]))
+    left = [message["content"][0]["text"] for message in stage.state(paths).pending]
+    assert [text for text in left if "\ufffd" not in text] == [
+        f"number {number}" for number in (0, 1, 2, 3, 4, 6, 7)
+    ]
+    restore_agent(stage.services, paths)
+    assert json.loads(paths.state.read_bytes())["lastSeq"] >= 9
+    stage.send(paths, "last")
+    assert stage.state(paths).pending == []

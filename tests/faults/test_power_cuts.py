@@ -162,7 +162,7 @@ def sessions(console: Console, agent: str) -> dict[int, dict[str, Any]]:
         for line in read_log(log, "log"):
             if line.record is not None:
                 state = begin(line.record) if state is None else state
-                apply(state, line.record)
+                apply(state, line.record, line.offset)
                 found[line.record.seq] = state.session.to_json()
     return found
 

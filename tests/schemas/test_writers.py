@@ -51,7 +51,14 @@ from agentsdir.formats.store.events import EVENTS
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.log import NO_LINE, Position, Record, encode_record
-from agentsdir.formats.store.state import AgentState, Session, SessionState
+from agentsdir.formats.store.state import (
+    HEAD,
+    AgentState,
+    Inbox,
+    Session,
+    SessionState,
+    Waiting,
+)
 
 pytestmark = pytest.mark.feature("C-09", "S-05")
 
@@ -377,6 +384,8 @@ def agent_states(draw: st.DrawFn) -> AgentState:
             "enqueuedAt": TIME,
         }
     )
+    numbers = st.integers(1, 10**6)
+    waiting = st.builds(Waiting, pending, numbers, COUNT)
     turn = st.fixed_dictionaries(
         {
             "turnId": AGENT_ID,
@@ -400,7 +409,7 @@ def agent_states(draw: st.DrawFn) -> AgentState:
         name=draw(st.none() | WORD),
         title=draw(st.none() | TEXT),
         last_activity=draw(st.none() | TIME),
-        pending=draw(st.lists(pending, max_size=2)),
+        pending=Inbox(draw(st.lists(waiting, max_size=HEAD + 2))),
         open_turn=draw(st.none() | turn),
         transcripts={file.pop("path"): {**file, "native": draw(WORD)} for file in files},
         usage=draw(USAGE),

@@ -49,7 +49,7 @@ def record(event: str, data: dict[str, Any]) -> Record:
 def agent_with_open_turn() -> AgentState:
     """Return an agent amid a turn."""
     state = begin(record("session.created", example("session.created")))
-    apply(state, record("turn.start", {**example("turn.start"), "turn_id": TURN}))
+    apply(state, record("turn.start", {**example("turn.start"), "turn_id": TURN}), 0)
     return state
 
 
@@ -61,7 +61,7 @@ def is_taken(event: str, data: dict[str, Any]) -> bool:
         if event == "session.created":
             begin(record(event, data))
         else:
-            apply(state, record(event, data))
+            apply(state, record(event, data), 0)
     except BROKEN:
         assert state == before
         return False

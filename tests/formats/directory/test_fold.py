@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -17,11 +17,14 @@ from hypothesis import strategies as st
 from agentsdir.formats.findings import FINDINGS
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import history_pieces, read_agent, write_agent, wrong_files
-from agentsdir.formats.store.events import EVENTS, apply, begin, title_of
+from agentsdir.formats.store.events import EVENTS, apply, begin, message_of, title_of
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import Record
-from agentsdir.formats.store.state import AgentState
+from agentsdir.formats.store.state import AgentState, Run, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "golden" / "agent"
 TS = "2026-01-02T03:04:05.000000Z"
@@ -131,9 +134,24 @@ def first() -> AgentState:
     return begin(record(1, "session.created", copy.deepcopy(CREATED["data"])))
 
 
-def through_state_json(state: AgentState) -> AgentState:
-    """Write a state to state.json's bytes and read it back."""
-    return derived.state_from_bytes(derived.derived_document(state, "state.json"))
+def through_state_json(
+    state: AgentState, events: list[tuple[str, dict[str, Any]]] | tuple[()] = ()
+) -> AgentState:
+    """Write a state to state.json's bytes and read it back.
+
+    Args:
+        events: what was folded into it; the number of one stands for its place in the log.
+    """
+
+    def read(run: Run) -> Iterator[Waiting]:
+        number = run.first
+        for at, (event, payload) in enumerate(events[run.offset :], run.offset):
+            message = message_of(record(at + 2, event, copy.deepcopy(payload)))
+            if message is not None and number < run.first + run.messages:
+                yield Waiting(message, number, at)
+                number += 1
+
+    return derived.state_from_bytes(derived.derived_document(state, "state.json"), read)
 
 
 @pytest.mark.feature("S-04")
@@ -146,9 +164,9 @@ def test_folding_on_from_state_json_equals_folding_from_the_start(
     whole = first()
     resumed = first()
     for number, (event, payload) in enumerate(events):
-        resumed = through_state_json(resumed)
-        apply(whole, record(number + 2, event, copy.deepcopy(payload)))
-        apply(resumed, record(number + 2, event, copy.deepcopy(payload)))
+        resumed = through_state_json(resumed, events[:number])
+        apply(whole, record(number + 2, event, copy.deepcopy(payload)), number)
+        apply(resumed, record(number + 2, event, copy.deepcopy(payload)), number)
         assert derived.state_document(resumed) == derived.state_document(whole)
 
 
@@ -159,7 +177,7 @@ def test_the_counters_and_the_inbox_are_never_less_than_empty(
     """Whatever order a log holds, also one that no writer of ours makes."""
     state = first()
     for number, (event, payload) in enumerate(events):
-        apply(state, record(number + 2, event, copy.deepcopy(payload)))
+        apply(state, record(number + 2, event, copy.deepcopy(payload)), 0)
     assert all(count >= 0 for count in state.counters.values())
     assert state.counters["messages"] == sum(event == "message.enqueued" for event, _ in events)
     assert state.counters["turns"] == sum(event == "turn.start" for event, _ in events)
@@ -169,7 +187,7 @@ def test_events_that_are_not_known_change_nothing() -> None:
     """A newer program may have written them."""
     state, untouched = first(), first()
     for event in ("future.event", "restore", "hook.failed", ""):
-        apply(state, record(2, event, {"anything": 1}))
+        apply(state, record(2, event, {"anything": 1}), 0)
     assert state == untouched
 
 
@@ -180,7 +198,7 @@ def test_a_message_waits_until_a_turn_takes_it_and_the_turn_until_it_is_settled(
     seen = []
     state = first()
     for number, (event, data) in enumerate(one_turn(1)):
-        apply(state, record(number + 2, event, data))
+        apply(state, record(number + 2, event, data), 0)
         turn = state.open_turn
         seen.append((event, len(state.pending), turn and (turn["ended"] or "open")))
     assert [entry for entry in seen if entry[0] not in ("block", "transcript.synced")] == [
@@ -210,8 +228,8 @@ def test_a_turn_that_did_not_complete_counts_as_failed(
     """And says with which outcome its message is to be settled."""
     state = first()
     for number, (kind, payload) in enumerate(one_turn(1)[:3]):
-        apply(state, record(number + 2, kind, payload))
-    apply(state, record(9, event, data))
+        apply(state, record(number + 2, kind, payload), 0)
+    apply(state, record(9, event, data), 0)
     assert state.open_turn is not None
     assert state.open_turn["ended"] == ended
     assert state.counters["failedTurns"] == 1
