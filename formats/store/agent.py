@@ -512,8 +512,9 @@ class AgentWriter:
     def _is_due(self, since: int) -> bool:
         """Tell whether state.json is to be written; a large one is not at each opportunity.
 
-        Long messages and many children make it large: it is written once in a quarter as many bytes of log
-        as it has. So readers fold few records after it, and each record costs a bounded writing.
+        Long messages and many children make it large: it is written once in a quarter as many bytes
+        of log as it has. So readers fold few records after it, and each record costs a bounded
+        writing.
         """
         try:
             size = self.paths.state.lstat().st_size

@@ -72,7 +72,7 @@ def test_costs_stay_at_the_most(stage: Any) -> None:
     paths = stage.new()
     state = read_agent(paths).state
     state.cost = MAX_INT - 1
-    agent.apply(state, log.Record(2, "", "turn.complete", "", {"cost_usd": 10**12}, ""))
+    agent.apply(state, log.Record(2, "", "turn.complete", "", {"cost_usd": 10**12}, ""), 0)
     assert state.cost == MAX_INT
 
 
