@@ -170,7 +170,8 @@ class ResumableReader(TranscriptReader, Protocol):
         """Read a session into `sink`, and return where that ends.
 
         Without a `reading`, the whole session is read, as `parse_transcripts` does. With one, the
-        sink gets only the blocks of later rows and files, each as a whole reading gives it. The
+        sink gets the blocks of later rows and files, each as a whole reading gives it, and in its
+        order. It may get earlier ones; all that it does not get have the keys of before. The
         main transcript still begins with the bytes that were read, and the subagents' files that
         were read have not changed.
 

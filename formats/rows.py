@@ -411,6 +411,15 @@ def read_rows(
         yield from _odd_line(number, offset, data, file, tally, report, is_record)
 
 
+def end_of(stream: BinaryIO, lines: int) -> LinePosition | None:
+    """Return the place where a stream stands, after so many lines; None within a line."""
+    if not stream.seekable():
+        return None
+    offset = stream.tell()
+    stream.seek(max(0, offset - 1))
+    return LinePosition(lines, offset) if stream.read(1) == b"\n" else None
+
+
 class LineFeed:
     """Lines that come one by one, as records: what `read_rows` does for a whole file.
 

@@ -41,7 +41,7 @@ from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import short_hash, stand_in
-from agentsdir.formats.rows import BEGINNING, LinePosition, read_rows
+from agentsdir.formats.rows import BEGINNING, LinePosition, end_of, read_rows
 from agentsdir.formats.sink import DROPPED, ParseSink
 
 if TYPE_CHECKING:
@@ -605,11 +605,7 @@ class TranscriptParser:
                 stream.seek(start.offset)
             rows = read_rows(stream, self._file, tally, sink.finding, is_record=is_row, start=start)
             self.take_all(rows)
-            if not stream.seekable():
-                return None
-            end = LinePosition(start.lines + tally.lines - before, stream.tell())
-            stream.seek(max(0, end.offset - 1))
-            return end if stream.read(1) == b"\n" else None
+            return end_of(stream, start.lines + tally.lines - before)
 
     def take(self, row: Row) -> None:
         """Read the next row."""

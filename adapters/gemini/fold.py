@@ -50,10 +50,12 @@ from agentsdir.adapters.gemini.speakers import (
     speaker_of,
 )
 from agentsdir.formats.findings import Drifts
+from agentsdir.formats.ids import lasting_stand_in
+from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.rows import NOTHING, salvage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agentsdir.adapters.gemini.shapes import Part, RowRef
     from agentsdir.formats import blocks
@@ -216,7 +218,7 @@ class MessageIndex:
             self._see_user(message, value, place)
         else:
             text = plain_text(content_of(value))
-            if message.add_text(hash(text), len(text), place):
+            if message.add_text(lasting_stand_in(text), len(text), place):
                 self.touch(message_id)
         self._newest = message, value
         return message
@@ -235,6 +237,54 @@ class MessageIndex:
                     self.touch(owner[0].id)
             message.orphans = left
 
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return as JSON what further rows need of the rows so far, before `settle_orphans`.
+
+        None where that is much or unusual: the results of the last calls, which the next row may
+        repeat; and calls of a message that was dropped.
+        """
+        messages = self.messages
+        makers = [*((message,) for message, _ in self.calls.values()), *self.makers.values()]
+        if self._answers or any(messages.get(one.id) is not one for made in makers for one in made):
+            return None
+        return {
+            "line": packed("I", self.line),
+            "offset": packed("q", self.offset),
+            "length": packed("I", self.length),
+            "lossy": [*self.lossy.items()],
+            "messages": [message.snapshot() for message in messages.values()],
+            "makers": [
+                (bare, [maker.id for maker in made], self.calls[bare][0].id)
+                for bare, made in self.makers.items()
+            ],
+            "orphaned": [message.id for message in self.orphaned],
+            "repeats": self._repeats,
+            "sentPrompt": [*self._sent_prompt],
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the rows of a snapshot, none of which count as new.
+
+        Raises `ValueError`, `TypeError` or `KeyError` for what is none.
+        """
+        self.line = array("q", unpacked("I", snapshot["line"]))
+        self.offset = unpacked("q", snapshot["offset"])
+        self.length = array("q", unpacked("I", snapshot["length"]))
+        self.lossy = {number: tuple(lossy) for number, lossy in snapshot["lossy"]}
+        for number, kept in enumerate(snapshot["messages"]):
+            message = ChatMessage.of(kept)
+            message.number = number
+            self.messages[message.id] = message
+            for bare, call in message.calls.items():
+                self.calls[bare] = message, call
+        self._count = len(self.messages)
+        for bare, made, last in snapshot["makers"]:
+            self.makers[bare] = [self.messages[name] for name in made]
+            self.calls[bare] = self.messages[last], self.messages[last].calls[bare]
+        self.orphaned = [self.messages[name] for name in snapshot["orphaned"]]
+        self._repeats = dict(snapshot["repeats"])
+        self._sent_prompt = SentPrompt(*snapshot["sentPrompt"])
+
     def _see_user(self, message: ChatMessage, value: dict[str, Any], place: RowRef) -> None:
         # Without a call of `content_of`: this runs for each version of a message.
         content = value["content"] if "content" in value else content_of(value)
@@ -243,7 +293,7 @@ class MessageIndex:
         parts: list[Part] = [] if content == "" else parts_of(content)
         kinds = [part_kind(part) for part in parts]
         answers = "response" in kinds
-        said: list[Any] = []
+        said: list[str] = []
         used: dict[str, int] = {}
         length = 0
         before = ""  # the kind of the last part that is no media
@@ -270,8 +320,7 @@ class MessageIndex:
                 if before != "response":
                     self._add_extra(message, part, place, at)
             elif kind == "media":
-                media = dict_of(part.get("inlineData") or part.get("fileData"))
-                said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+                said.append(media_name(part))
                 length += 1
             else:
                 self._add_extra(message, part, place, at)
@@ -295,7 +344,7 @@ class MessageIndex:
                 message.id, sent if shown is None else plain_text(shown), sent
             )
         if said or shown is not None:
-            signature = hash(tuple(said))
+            signature = lasting_stand_in(tuple(said))
             if message.add_text(signature, length, place):
                 self.touch(message.id)
 
@@ -383,14 +432,14 @@ class MessageIndex:
                     self._see_call(message, part["functionCall"], place, ("content", at), used)
                 else:
                     self._add_extra(message, part, place, at)
-        if text and message.add_text(hash(text.strip()), len(text), place):
+        if text and message.add_text(lasting_stand_in(text.strip()), len(text), place):
             self.touched[message.id] = True
 
     def _see_thought(
         self, message: ChatMessage, text: str, place: RowRef, field: str, at: int
     ) -> None:
         if text:
-            signature = hash(text)
+            signature = lasting_stand_in(text)
             known = message.thoughts.get(signature)
             # An entry of the list has the thought's own time; a text part has none.
             if known is None or (known[1] == "content" and field == "thoughts"):
@@ -622,17 +671,23 @@ def _given(calls: Any) -> list[Any]:
 Signature: TypeAlias = "tuple[str, int]"
 
 
-def said_in(parts: list[Part]) -> list[Any]:
-    """Return the texts and the hashed media that identify a user turn, in order."""
+def media_name(part: Part) -> str:
+    """Return a short text that stands for a part with media."""
+    media = dict_of(part.get("inlineData") or part.get("fileData"))
+    data = text_of(media.get("data")) or text_of(media.get("fileUri"))
+    return f"\0{lasting_stand_in(data)}"
+
+
+def said_in(parts: list[Part]) -> list[str]:
+    """Return the texts, and the names of media, that identify a user turn, in order."""
     answers = any(part_kind(part) == "response" for part in parts)
-    said: list[Any] = []
+    said: list[str] = []
     for part in parts:
         kind = part_kind(part)
         if kind in ("text", "thought"):
             said.append(part["text"])
         elif kind == "media" and not answers:  # media behind a result are a part of it
-            media = dict_of(part.get("inlineData") or part.get("fileData"))
-            said.append(hash(text_of(media.get("data")) or text_of(media.get("fileUri"))))
+            said.append(media_name(part))
     return said
 
 
@@ -643,9 +698,9 @@ def signature_of(value: Any) -> Signature | None:
     role, content = role_of(value), content_of(value)
     if role == "user":
         said = said_in(parts_of(content))
-        return (role, hash(tuple(said))) if said else None
+        return (role, lasting_stand_in(tuple(said))) if said else None
     text = plain_text(content).strip()
-    return (role, hash(text)) if text else None
+    return (role, lasting_stand_in(text)) if text else None
 
 
 def by_text(messages: Iterable[ChatMessage]) -> dict[Signature, list[ChatMessage]]:
@@ -659,7 +714,7 @@ def by_text(messages: Iterable[ChatMessage]) -> dict[Signature, list[ChatMessage
     return found
 
 
-def splits(said: list[Any], is_there: Callable[[Signature], bool]) -> list[Signature] | None:
+def splits(said: list[str], is_there: Callable[[Signature], bool]) -> list[Signature] | None:
     """Split a user turn into existing turns, the longest first; None if that is not possible.
 
     Args:
@@ -670,7 +725,7 @@ def splits(said: list[Any], is_there: Callable[[Signature], bool]) -> list[Signa
     at = 0
     while at < len(said):
         for end in range(len(said), at, -1):
-            signature = "user", hash(tuple(said[at:end]))
+            signature = "user", lasting_stand_in(tuple(said[at:end]))
             if is_there(signature):
                 signatures.append(signature)
                 at = end
@@ -856,6 +911,44 @@ class Fold:
             # A document restates nothing, so equal messages are several.
             message_id = self._names.unique(message_id)
         self._insert(row.value, message_id, (number, -1))
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return as JSON what further rows of a main log need; None as `MessageIndex.snapshot`."""
+        index = self.index.snapshot()
+        numbers = {name: number for number, name in enumerate(self.index.messages)}
+        named = [self.live.keys(), self.history.keys(), self._rewound, self.summaries]
+        if index is None or not (self.session_id and all(map(numbers.keys().__ge__, named))):
+            return None
+        live, history, rewound, summaries = ([numbers[name] for name in names] for names in named)
+        return {
+            "index": index,
+            "sessionId": self.session_id,
+            "live": packed("I", live),
+            "history": packed("I", history),
+            "rewound": packed("I", sorted(rewound)),
+            "summaries": packed("I", sorted(summaries)),
+            "alias": self._alias,
+            "merged": self._merged,
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Take the rows of a snapshot.
+
+        Raises `ValueError`, `TypeError`, `KeyError` or `IndexError` for what is none.
+        """
+        self.index.resume(snapshot["index"])
+        names = [*self.index.messages]
+
+        def named(key: str) -> Iterator[str]:
+            return (names[number] for number in unpacked("I", snapshot[key]))
+
+        self.session_id = snapshot["sessionId"]
+        self.live = dict.fromkeys(named("live"))
+        self.history = dict.fromkeys(named("history"))
+        self._rewound = set(named("rewound"))
+        self.summaries = set(named("summaries"))
+        self._alias = dict(snapshot["alias"])
+        self._merged = {name: [*known] for name, known in snapshot["merged"].items()}
 
     def is_live(self, message: ChatMessage) -> bool:
         """Tell whether a resume would load a message; rows that are no message are always live."""

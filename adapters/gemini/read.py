@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,17 +23,17 @@ from agentsdir.adapters.gemini.fold import Fold, NotAvailableYet, RowCache, RowD
 from agentsdir.adapters.gemini.qwen import read_qwen
 from agentsdir.adapters.gemini.shapes import doubtful, moment_of, text_of, total_usage
 from agentsdir.adapters.gemini.stdout import read_report, read_stream
+from agentsdir.adapters.protocol import ReaderState
 from agentsdir.formats import times
 from agentsdir.formats.blocks import MAIN, make_block, usage
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.ids import short_hash
-from agentsdir.formats.rows import read_rows
+from agentsdir.formats.rows import BEGINNING, LinePosition, end_of, read_rows
 from agentsdir.formats.sink import Link
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from agentsdir.adapters.gemini.shapes import ChatMessage
     from agentsdir.adapters.protocol import SessionFiles, Transcript
@@ -328,9 +328,19 @@ class ParsedThread(GeminiThread):
     Args:
         transcript: the file.
         sink: takes the blocks in the order of reading; `write` arranges them.
+        keeps: whether `state` is wanted, where this reading ends.
+        known: where an earlier reading ended. The blocks are then those of later rows, and of
+            messages of which these say more.
     """
 
-    def __init__(self, transcript: Transcript, sink: ParseSink) -> None:
+    def __init__(
+        self,
+        transcript: Transcript,
+        sink: ParseSink,
+        *,
+        keeps: bool = False,
+        known: dict[str, Any] | None = None,
+    ) -> None:
         source = transcript.source
         self._path = source.path
         self._source = source
@@ -340,15 +350,23 @@ class ParsedThread(GeminiThread):
             child = transcript.role == "subagent"
             hidden = sink.wants_hidden
             super().__init__(source.name, child=child, is_document=is_document, hidden=hidden)
-            self._row_cache = RowCache(None, self.file, self.fold.index)
+            start, index = BEGINNING, self.fold.index
+            if known is not None:
+                start = LinePosition(*known["place"])
+                self.fold.resume(known["fold"])
+            # How many messages the earlier reading had.
+            self._known = len(index.messages)
+            self.state: dict[str, Any] | None = None
+            self._row_cache = RowCache(None, self.file, index)
             outputs = _DeferredOutputFiles(None, "", sink.finding)
             self._writer = MessageWriter(self.fold, self._row_cache, sink, "", None, outputs)
-            # By message number: the handle and the mark that its blocks begin with.
+            # By message number, from `_known` on: the handle and the mark that its blocks begin
+            # with.
             self._handles, self._marks = array("q"), array("q")
             self._stale: set[str] = set()
             # The session and conversation that the blocks say.
-            self._said = "", ""
-            stream.seek(0)
+            self._said = self.fold.session_id, MAIN
+            stream.seek(start.offset)
             if is_document:
                 data = source.document()
                 # Clients replace a document as a whole, so its bytes are kept.
@@ -358,11 +376,18 @@ class ParsedThread(GeminiThread):
             else:
                 loads = RowDecoder(skips=not hidden).decode
                 rows = read_rows(
-                    stream, self.file, sink.tally, sink.finding, loads=loads, unread="metadata"
+                    stream,
+                    self.file,
+                    sink.tally,
+                    sink.finding,
+                    loads=loads,
+                    unread="metadata",
+                    start=start,
                 )
                 take = self.fold.take
-            new_messages, kept, held = self.fold.index.new_messages, self._row_cache.kept, 0
-            for number, row in enumerate(rows):
+            before = sink.tally.lines
+            new_messages, kept, held = index.new_messages, self._row_cache.kept, 0
+            for number, row in enumerate(rows, len(index)):
                 take(row)
                 kept[number] = row.value
                 held += row.length
@@ -370,19 +395,27 @@ class ParsedThread(GeminiThread):
                     self._settle(len(new_messages) - 1)
                     self._row_cache.release()
                     held = row.length
-        self.fold.index.settle_orphans()
-        self._settle(len(self.fold.index.new_messages))
+            if keeps and not is_document:
+                end = end_of(stream, start.lines + sink.tally.lines - before)
+                self.state = self._state_at(end)
+        index.settle_orphans()
+        self._settle(len(index.new_messages))
         self._handles.append(len(sink))
         self._marks.append(len(self._writer.marks))
         self.conversation = self.own_id()
 
+    def _state_at(self, end: LinePosition | None) -> dict[str, Any] | None:
+        """Return where the reading ended as JSON; None where that is no place to go on from."""
+        fold = self.fold.snapshot() if end is not None else None
+        return None if end is None or fold is None else {"place": [*end], "fold": fold}
+
     def _settle(self, count: int) -> None:
-        """Write the first `count` new messages; note which written ones have new content."""
+        """Write the first `count` new messages; note which earlier ones have new content."""
         index, writer, stale = self.fold.index, self._writer, self._stale
         handles, marks, sink = self._handles, self._marks, self._sink
         written = len(handles)
         for message_id, says_more in index.touched.items():
-            if says_more and index.messages[message_id].number < written:
+            if says_more and index.messages[message_id].number < self._known + written:
                 stale.add(message_id)
         index.touched.clear()
         if count <= 0:
@@ -419,6 +452,8 @@ class ParsedThread(GeminiThread):
                 runs.append(_run(sink.add(self.bound("start"))))
             begin = end = 0
             for message in in_order(self.fold):
+                if message.number < self._known and message.id not in self._stale:
+                    continue  # the earlier reading had its blocks
                 if message.id in self.repeated:
                     self._void(message.number)
                     continue
@@ -451,13 +486,15 @@ class ParsedThread(GeminiThread):
 
     def _run_of(self, message: ChatMessage) -> tuple[int, int]:
         """Return the handles of a message's blocks, which are written again if they are stale."""
-        sink, number = self._sink, message.number
-        begin, end = self._handles[number], self._handles[number + 1]
+        sink = self._sink
         if message.id in self._stale:
             begin = len(sink)
-            self._void(number)
+            self._void(message.number)
             self._writer.write(message)
             end = len(sink)
+        else:
+            number = message.number - self._known
+            begin, end = self._handles[number], self._handles[number + 1]
         if not self.fold.is_live(message):
             for handle in range(begin, end):
                 sink.supersede(handle, self.fold.left_by(message))
@@ -466,11 +503,16 @@ class ParsedThread(GeminiThread):
     def _void(self, number: int) -> None:
         """Remove the marks of a message's blocks."""
         marks = self._writer.marks
+        number -= self._known
+        if number < 0:
+            return
         for at in range(self._marks[number], self._marks[number + 1]):
             marks[at] = _VOID
 
     def _settle_rows(self) -> None:
-        """Count each row by its blocks."""
+        """Count each row by its blocks, if all rows were read here."""
+        if self._known:
+            return
         index, tally = self.fold.index, self._sink.tally
         marks = set(self._writer.marks)
         marks.discard(_VOID)
@@ -500,6 +542,51 @@ def _run(handle: int) -> range:
 
 def read_session(session: SessionFiles, sink: ParseSink) -> None:
     """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    _read(session, sink, None, keeps=False)
+
+
+def resume_session(
+    session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+) -> ReaderState | None:
+    """Read a session as `ResumableReader` says, if its main transcript is a log.
+
+    Of a subagent's file that was read before, only what links it to a call is kept.
+    """
+    return _read(session, sink, reading and reading.state, keeps=True)
+
+
+class EarlierThread(GeminiThread):
+    """The thread of a subagent's file that was read before, of which only the links are kept."""
+
+    def __init__(self, file: str, conversation: str, span: Sequence[str]) -> None:
+        super().__init__(file, child=True, is_document=False, hidden=False)
+        self.conversation = conversation
+        self._span = None
+        if span:
+            begin, end = map(datetime.fromisoformat, span)
+            self._span = begin, end
+
+    def span(self) -> tuple[datetime, datetime] | None:
+        return self._span
+
+
+def _link_state(thread: GeminiThread) -> list[Any]:
+    """Return the arguments of an `EarlierThread` as JSON."""
+    moments = [moment.isoformat() for moment in thread.span() or ()]
+    return [thread.file, thread.conversation, moments]
+
+
+def _read(
+    session: SessionFiles, sink: ParseSink, known: dict[str, Any] | None, *, keeps: bool
+) -> ReaderState | None:
+    """Read a session into `sink`; return where that ends, if that is wanted and can be known.
+
+    Args:
+        session: the session.
+        sink: takes the blocks.
+        known: where an earlier reading ended. Raises an error where all has to be read.
+        keeps: whether the end is wanted.
+    """
     for remark in session.remarks:
         sink.finding(remark)
     first = session.transcripts[0]
@@ -508,13 +595,26 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
     if alone is not None:
         sink.open_main()
         alone(first, sink)
-        return
-    threads = [ParsedThread(transcript, sink) for transcript in session.transcripts]
+        return None
+    files = [transcript.source.name for transcript in session.transcripts]
+    earlier: dict[str, EarlierThread] = {}
+    if known is not None:
+        earlier = {file: EarlierThread(file, *link) for file, *link in known["threads"]}
+    threads = [
+        ParsedThread(transcript, sink, keeps=keeps, known=known if transcript is first else None)
+        for transcript in session.transcripts
+        if transcript.source.name not in earlier
+    ]
     main = None if threads[0].child else threads[0]
     children = list(threads) if main is None else threads[1:]
     copies = separate_copies(children)
     firsts = [one for one in children if all(one is not copy for copy, _ in copies)]
-    linked = {} if main is None else link_children(main, firsts)
+    linkable: list[GeminiThread] = sorted(
+        [*earlier.values(), *firsts], key=lambda one: files.index(one.file)
+    )
+    if len({one.conversation for one in linkable}) < len(linkable):
+        raise ValueError("a file of this thread was read before")
+    linked = {} if main is None else link_children(main, linkable)
     for copy, fullest in copies:
         copy.link, copy.name = fullest.link, fullest.name
         if not copy.has_own_messages:
@@ -523,7 +623,7 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
             threads.remove(copy)
     if main is not None:
         sink.open_main()
-    for child in children:
+    for child in (*earlier.values(), *children):
         parent = None if main is None else MAIN
         sink.conversation(child.conversation, parent=parent, link=child.link)
         if child.link.method == "none":
@@ -533,6 +633,10 @@ def read_session(session: SessionFiles, sink: ParseSink) -> None:
         thread.write(sink, linked if thread is main else {})
     for thread in threads:
         _count_missing(thread, sink)
+    if main is None or main.state is None or copies:
+        return None
+    state = {**main.state, "threads": [_link_state(child) for child in linkable]}
+    return ReaderState(state["place"][1], state)
 
 
 def _count_missing(thread: GeminiThread, sink: ParseSink) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini import discover, moving, projects, store
 from agentsdir.adapters.gemini.follow import GeminiFollower
-from agentsdir.adapters.gemini.read import read_session
+from agentsdir.adapters.gemini.read import read_session, resume_session
 from agentsdir.adapters.gemini.stream import GeminiTranslator
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Follower,
         NativeSession,
         Paths,
+        ReaderState,
         Refuse,
         SessionFiles,
         Translator,
@@ -40,6 +41,11 @@ class GeminiReader:
 
     def parse_transcripts(self, session: SessionFiles, sink: ParseSink) -> None:
         read_session(session, sink)
+
+    def resume(
+        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+    ) -> ReaderState | None:
+        return resume_session(session, sink, reading)
 
     def is_storage(self, folder: Path) -> bool:
         return store.is_storage(folder)

@@ -10,7 +10,7 @@ from agentsdir.adapters.gemini.speakers import COMMAND, SHELL, is_command, shell
 from agentsdir.formats import jsontext, times
 from agentsdir.formats.blocks import usage
 from agentsdir.formats.findings import Finding
-from agentsdir.formats.ids import short_hash
+from agentsdir.formats.ids import lasting_stand_in, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -544,6 +544,28 @@ class ToolCall:
             return True
         return False
 
+    def snapshot(self) -> list[Any]:
+        """Return the call as JSON, for `of`."""
+        spawn = None if self.spawn is None else [*self.spawn]
+        call = [self.id, spawn, self.place, self.spot, self.weight]
+        return [*call, self.answer, self.answer_spot, self.answer_weight]
+
+    @classmethod
+    def of(cls, snapshot: list[Any]) -> ToolCall:
+        """Return the call of a snapshot. Raises `ValueError` or `TypeError` for what is none."""
+        call_id, spawn, place, spot, weight, answer, answer_spot, answer_weight = snapshot
+        call = cls(call_id, "")
+        call.spawn = None if spawn is None else Spawn(*spawn)
+        call.offer(weight, _pair(place), _pair(spot))
+        if answer is not None:
+            call.offer_answer(answer_weight, _pair(answer), _pair(answer_spot))
+        return call
+
+
+def _pair(values: Any) -> Any:
+    first, second = values
+    return first, second
+
 
 class ChatMessage:
     """One message, over all its versions. Its calls are keyed by `bare_call_id`.
@@ -618,11 +640,44 @@ class ChatMessage:
         """Keep the first row of an unread part, entry `at` of `field`; return whether it is new."""
         if self.extras is NONE:
             self.extras = {}
-        signature = hash(content_id(part))
+        signature = lasting_stand_in(content_id(part))
         if signature in self.extras:
             return False
         self.extras[signature] = (place, field, at)
         return True
+
+    def snapshot(self) -> list[Any]:
+        """Return the message as JSON, for `of`; its number is left out."""
+        return [
+            *(self.id, self.role, self.place, self.timestamp, self.text, [*self.texts.items()]),
+            [*self.thoughts.items()],
+            [(bare, call.snapshot()) for bare, call in self.calls.items()],
+            [*self.extras.items()],
+            self.orphans and [*self.orphans.items()],
+            *(self.tokens, self.model, self.answers, self.asks, self.continues),
+        ]
+
+    @classmethod
+    def of(cls, snapshot: list[Any]) -> ChatMessage:
+        """Return the message of a snapshot. Raises `ValueError` or `TypeError` for what is none."""
+        message_id, role, place, timestamp, text, texts, thoughts, calls, extras, *rest = snapshot
+        message = cls(message_id, role, _pair(place), timestamp)
+        message.text = text
+        if texts:
+            message.texts = {name: (length, _pair(row)) for name, (length, row) in texts}
+        if thoughts:
+            message.thoughts = {name: (_pair(row), *spot) for name, (row, *spot) in thoughts}
+        if calls:
+            message.calls = {bare: ToolCall.of(call) for bare, call in calls}
+        if extras:
+            message.extras = {name: (_pair(row), *spot) for name, (row, *spot) in extras}
+        orphans, message.tokens, message.model, *flags = rest
+        if orphans is not None:
+            message.orphans = {bare: (_pair(row), at) for bare, (row, at) in orphans}
+        if message.tokens is not None:
+            message.usage = message_usage(message.tokens)
+        message.answers, message.asks, message.continues = flags
+        return message
 
 
 # Token counts in the block format's terms (decision D9).

@@ -10,12 +10,11 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pytest
+from rows_clients import RowsClient, begins, publish
 
-from agentsdir.adapters.protocol import Host, NativeFile
+from agentsdir.adapters.protocol import NativeFile
 from agentsdir.engine.bundle import export_bundle
-from agentsdir.engine.services import ClientConfig
 from agentsdir.engine.sync import ChangedTranscripts, LoggedBlocks
 from agentsdir.formats.source import Source
 from agentsdir.formats.store.checkpoint import read_checkpoint
@@ -28,118 +27,16 @@ if TYPE_CHECKING:
 
     from agentsdir.formats.store.layout import AgentPaths
 
-CLIENT = '''
-from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.adapters.protocol import Architecture, NativeFile
-from agentsdir.formats.blocks import block_complete
-from agentsdir.formats.source import Source
-import orjson
-
-
-def files(spec):
-    """A session's files: the main transcript, and those in the folder of its name."""
-    store = spec.host.home / "store"
-    main = store / (spec.native_id + ".jsonl")
-    children = sorted((store / spec.native_id / "subagents").glob("*"))
-    found = []
-    for path in [main, *children] if main.exists() else []:
-        role = "main" if path == main else "sidecar" if path.suffix == ".json" else "subagent"
-        name = path.relative_to(store).as_posix()
-        found.append(NativeFile(name, role, Source(name, path=path)))
-    return found
-
-
-class Session:
-    """A turn is what stands in `next`: rows for files, and blocks that are streamed."""
-
-    def __init__(self, spec):
-        self.spec = spec
-
-    def send(self, content):
-        store = self.spec.host.home / "store"
-        for name, rows in orjson.loads((store / "next").read_bytes())["rows"].items():
-            path = store / name.replace("ID", self.spec.native_id)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as stream:
-                stream.writelines(orjson.dumps(row) + b"\\n" for row in rows)
-        for block in orjson.loads((store / "next").read_bytes())["stream"]:
-            yield block_complete(block["id"], block)
-
-    def interrupt(self):
-        yield from ()
-
-    def suspend(self):
-        return b""
-
-    def stop(self):
-        pass
-
-    def transcripts(self):
-        return files(self.spec)
-
-
-class Provider:
-    option_names = ()
-    default_model = ""
-    runs_program = True
-
-    def create(self, spec):
-        return Session(spec)
-
-    def restore(self, spec, state):
-        return Session(spec)
-
-    def fork(self, transcripts, old_id, new_id, report):
-        return iter(())
-
-    def native_files(self, spec):
-        return files(spec)
-
-    def materialize(self, spec):
-        return []
-
-    def is_continuation(self, saved, present, *, ours):
-        return ours
-
-    def workspace_files(self, profile):
-        return {}
-
-
-class Reader(ClaudeReader):
-    """Notes where each reading begins."""
-
-    begins = []
-
-    def detect(self, head, name):
-        return False
-
-    def resume(self, session, sink, reading):
-        self.begins.append(reading and reading.size)
-        return super().resume(session, sink, reading)
-
-
-ARCHITECTURE = Architecture("rows", "rows-cli", "made by a test", Reader(), Provider())
-'''
 LONG = "words " * 12_000
 
 
-class Client:
-    """An agent whose client writes rows, in a root and a store of its own."""
+class Client(RowsClient):
+    """A client that writes Claude's rows."""
 
     def __init__(self, stage: Any, folder: Path) -> None:
-        self.stage = type(stage)(folder / "root")
-        self.stage.client = ClientConfig(Host(folder / "home"))
-        self.store = folder / "home" / "store"
-        self.store.mkdir(parents=True)
-        self.paths = self.stage.new(provider="rows")
+        super().__init__(stage, folder)
         self._last: str | None = None
         self._made = 0
-
-    @property
-    def native_id(self) -> str:
-        """The session's id in the client."""
-        native: str = self.stage.state(self.paths).native["id"]
-        return native
 
     def row(self, kind: str, content: Any, **more: Any) -> dict[str, Any]:
         """Return the next row of the chain."""
@@ -167,22 +64,10 @@ class Client:
         """Return an answer of the model."""
         return self.row("assistant", [{"type": "text", "text": text}], **more)
 
-    def turn(self, *rows: dict[str, Any], **more: Any) -> None:
-        """Run a turn in which the client writes rows; `files` and `stream` are others' and ours."""
-        found = {"ID.jsonl": list(rows), **more.get("files", {})}
-        document = {"rows": found, "stream": more.get("stream", [])}
-        (self.store / "next").write_bytes(orjson.dumps(document))
-        assert self.stage.send(self.paths, "hi").outcome == "completed"
-
     def begin(self) -> None:
         """Run the turn that makes a transcript so long that there is a checkpoint of it."""
         rows = [self.row("user", "go"), *(self.said(LONG) for _ in range(16))]
         self.turn(*rows)
-
-    def append(self, *rows: dict[str, Any]) -> None:
-        """Write rows without agentsdir."""
-        with (self.store / f"{self.native_id}.jsonl").open("ab") as stream:
-            stream.writelines(orjson.dumps(row) + b"\n" for row in rows)
 
 
 @pytest.fixture
@@ -190,25 +75,9 @@ def client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Any
 ) -> Iterator[Callable[[str], Client]]:
     """Return a function that makes a client, in a folder of that name; their ids are the same."""
-    site = tmp_path / "site"
-    info = site / "plugin_rows-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "plugin_rows.py").write_text(CLIENT)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_rows\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[agentsdir.adapters]\nrows = plugin_rows:ARCHITECTURE\n"
-    )
-    monkeypatch.syspath_prepend(str(site))
+    publish(tmp_path / "site", monkeypatch, "claude")
     yield lambda name: Client(stage, tmp_path / name)
     sys.modules.pop("plugin_rows", None)
-
-
-def begins() -> list[int | None]:
-    """Return at which byte each reading since the last call began; None for a whole one."""
-    noted: list[int | None] = sys.modules["plugin_rows"].Reader.begins
-    found = noted[:]
-    noted.clear()
-    return found
 
 
 def size_of(paths: AgentPaths) -> int:

@@ -1,0 +1,158 @@
+"""A client that is an adapter of its own: a turn is rows that stand in its files all at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agentsdir.adapters.protocol import Host
+from agentsdir.engine.services import ClientConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+CLIENT = '''
+from agentsdir.adapters.CLIENT import ARCHITECTURE as CLIENT
+from agentsdir.adapters.protocol import Architecture, NativeFile
+from agentsdir.formats.blocks import block_complete
+from agentsdir.formats.source import Source
+import orjson
+
+
+def files(spec):
+    """A session's files: the main transcript, and those in the folder of its name."""
+    store = spec.host.home / "store"
+    main = store / (spec.native_id + ".jsonl")
+    children = sorted(p for p in (store / spec.native_id).rglob("*") if p.is_file())
+    found = []
+    for path in [main, *children] if main.exists() else []:
+        role = "main" if path == main else "sidecar" if path.suffix == ".json" else "subagent"
+        name = path.relative_to(store).as_posix()
+        found.append(NativeFile(name, role, Source(name, path=path)))
+    return found
+
+
+class Session:
+    """A turn is what stands in `next`: rows for files, and blocks that are streamed."""
+
+    def __init__(self, spec):
+        self.spec = spec
+
+    def send(self, content):
+        store = self.spec.host.home / "store"
+        for name, rows in orjson.loads((store / "next").read_bytes())["rows"].items():
+            path = store / name.replace("ID", self.spec.native_id)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as stream:
+                stream.writelines(orjson.dumps(row) + b"\\n" for row in rows)
+        for block in orjson.loads((store / "next").read_bytes())["stream"]:
+            yield block_complete(block["id"], block)
+
+    def interrupt(self):
+        yield from ()
+
+    def suspend(self):
+        return b""
+
+    def stop(self):
+        pass
+
+    def transcripts(self):
+        return files(self.spec)
+
+
+class Provider:
+    option_names = ()
+    default_model = ""
+    runs_program = True
+
+    def create(self, spec):
+        return Session(spec)
+
+    def restore(self, spec, state):
+        return Session(spec)
+
+    def fork(self, transcripts, old_id, new_id, report):
+        return iter(())
+
+    def native_files(self, spec):
+        return files(spec)
+
+    def materialize(self, spec):
+        return []
+
+    def is_continuation(self, saved, present, *, ours):
+        return ours
+
+    def workspace_files(self, profile):
+        return {}
+
+
+class Reader(type(CLIENT.reader)):
+    """Notes where each reading begins."""
+
+    begins = []
+
+    def detect(self, head, name):
+        return False
+
+    def resume(self, session, sink, reading):
+        self.begins.append(reading and reading.size)
+        return super().resume(session, sink, reading)
+
+
+ARCHITECTURE = Architecture("rows", "rows-cli", "made by a test", Reader(), Provider())
+'''
+
+
+class RowsClient:
+    """An agent whose client writes rows, in a root and a store of its own."""
+
+    def __init__(self, stage: Any, folder: Path) -> None:
+        self.stage = type(stage)(folder / "root")
+        self.stage.client = ClientConfig(Host(folder / "home"))
+        self.store = folder / "home" / "store"
+        self.store.mkdir(parents=True)
+        self.paths = self.stage.new(provider="rows")
+
+    @property
+    def native_id(self) -> str:
+        """The session's id in the client."""
+        native: str = self.stage.state(self.paths).native["id"]
+        return native
+
+    def turn(self, *rows: dict[str, Any], **more: Any) -> None:
+        """Run a turn in which the client writes rows; `files` and `stream` are others' and ours."""
+        found = {"ID.jsonl": list(rows), **more.get("files", {})}
+        document = {"rows": found, "stream": more.get("stream", [])}
+        (self.store / "next").write_bytes(orjson.dumps(document))
+        assert self.stage.send(self.paths, "hi").outcome == "completed"
+
+    def append(self, *rows: dict[str, Any]) -> None:
+        """Write rows without agentsdir."""
+        with (self.store / f"{self.native_id}.jsonl").open("ab") as stream:
+            stream.writelines(orjson.dumps(row) + b"\n" for row in rows)
+
+
+def publish(site: Path, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    """Make the client an adapter that is installed, whose rows are those of `client`."""
+    info = site / "plugin_rows-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "plugin_rows.py").write_text(CLIENT.replace("adapters.CLIENT", f"adapters.{client}"))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_rows\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[agentsdir.adapters]\nrows = plugin_rows:ARCHITECTURE\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+
+
+def begins() -> list[int | None]:
+    """Return at which byte each reading since the last call began; None for a whole one."""
+    noted: list[int | None] = sys.modules["plugin_rows"].Reader.begins
+    found = noted[:]
+    noted.clear()
+    return found
