@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROOT_KEYS = {
     "provider": "who answers where `new` names no provider",
     "fallbacks": "who answers when an agent's provider does not",
-    "durability": "what exit 0 promises: always, turn or never",
+    "durability": "what exit 0 promises: always, batch or never",
     "max_slots": "how many sessions are active at a time",
     "idle_timeout": "seconds without input until a session is suspended; 0: never",
     "max_children": "how many subagents of one agent may be at work",

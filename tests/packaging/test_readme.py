@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "docs/tour.md"]
+HOWTOS = sorted(f"docs/howto/{path.name}" for path in (ROOT / "docs/howto").glob("*.md"))
 END = "\x1e"
 
 # What differs from run to run, and from machine to machine.
@@ -128,6 +129,16 @@ def test_the_examples_with_jq_print_what_they_show(tmp_path: Path, page: str) ->
     chosen = examples(page)
 
     assert any(example.needs_jq for example in chosen)
+    check(chosen, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("page", HOWTOS)
+def test_the_examples_of_a_how_to_print_what_they_show(tmp_path: Path, page: str) -> None:
+    """Each page begins anew, in a directory without agents."""
+    chosen = examples(page)
+
+    assert chosen
     check(chosen, tmp_path)
 
 
