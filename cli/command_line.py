@@ -23,6 +23,8 @@ GROUPS = {
         "new": "Create an agent and print its id",
         "send": "Send an agent a prompt and print its answer",
         "list": "List the agents",
+        "log": "Show a conversation, or what is added to it",
+        "last": "Print the last answer",
     },
     "Agents": {
         "inspect": "Show everything about one agent",

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
 
+from agentsdir.cli.colour import ALWAYS, style_of
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import (
+    SCREEN_WIDTH,
     escape_controls,
     note,
     note_drifts,
+    one_line,
     print_json,
     print_lines,
-    print_text,
+    screen_width,
 )
+from agentsdir.cli.turn_view import Part, TurnLine, TurnView
+from agentsdir.formats import blocks, times
+from agentsdir.formats.blocks import MAIN, block_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
+    from agentsdir.cli.colour import Style
     from agentsdir.cli.environment import Environment
+    from agentsdir.engine.conversation import TurnStart
     from agentsdir.formats.block_lines import BlockStore, Key
-    from agentsdir.formats.blocks import Block, StreamEvent
+    from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
 
     class Growing(Protocol):
@@ -128,6 +137,281 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text)} characters)"
 
 
+class Marks(NamedTuple):
+    """The characters of a page that are no text."""
+
+    call: str = "●"
+    thought: str = "∴"
+    rule: str = "──"
+    between: str = " · "
+    cut: str = "…"
+
+
+_MARKS = {"utf-8": Marks(), "ascii": Marks("*", "~", "--", ", ", "...")}
+
+
+def encoding_of(env: Environment) -> str:
+    """Return what the user's terminal shows: utf-8, or else ascii."""
+    named = (env.variables.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, named), "")
+    return "utf-8" if "utf" in locale.lower() else "ascii"
+
+
+class Pages:
+    """Turns events of a conversation into pages for people, piece by piece.
+
+    All that it returns may be written to a terminal as it is: control characters of content are
+    escapes, and the only codes are those of our styles.
+
+    Args:
+        style: of a terminal, or the plain one.
+        encoding: of the terminal: utf-8 or ascii.
+        width: columns, where `as_markdown`.
+        as_markdown: lay out answers as Markdown; else they stand as they were written.
+        in_full: show calls, their results and thoughts whole; else each is a line.
+    """
+
+    def __init__(
+        self,
+        style: Style,
+        encoding: str,
+        *,
+        width: int = SCREEN_WIDTH,
+        as_markdown: bool = False,
+        in_full: bool = False,
+    ) -> None:
+        self._style = style
+        self._marks = _MARKS[encoding]
+        self._encoding = encoding
+        self._width = width
+        self._as_markdown = as_markdown
+        self._in_full = in_full
+        self._view = TurnView(width, encoding, 0)
+        self._names: dict[str, str] = {}
+        self._children: set[tuple[str, str]] = set()
+        self._thread = MAIN
+        self._began: datetime | None = None
+        # Whether anything was shown, and whether that was a line to which others may be added.
+        self._shown = self._tight = False
+
+    @classmethod
+    def of(cls, env: Environment, when: str, *, in_full: bool = False) -> Pages:
+        """Return the pages for standard output.
+
+        Args:
+            when: the value of `--color`.
+        """
+        capable = env.variables.get("TERM", "dumb") not in ("", "dumb")
+        return cls(
+            style_of(env, when),
+            encoding_of(env),
+            width=screen_width(env),
+            as_markdown=when == ALWAYS or (capable and env.stdout.isatty()),
+            in_full=in_full,
+        )
+
+    def about(self, text: str) -> str:
+        """Return a line about the conversation."""
+        return self._piece(one_line(text), "faint")
+
+    def turn(self, turn: TurnStart) -> str:
+        """Return the heading of a turn, with its time by the user's clock."""
+        self._began = _moment(turn.at)
+        self._thread = MAIN
+        self._view = TurnView(self._width, self._encoding, 0)
+        at = f"{self._marks.between}{_clock(self._began)}" if self._began else ""
+        rule = self._marks.rule
+        return self._piece(f"{rule} turn {turn.number}{at} {rule}", "faint")
+
+    def event(self, event: dict[str, Any]) -> str:
+        """Return what an event shows; empty for nothing."""
+        if "block" in event:
+            return self.block(event["block"])
+        metadata = event.get("metadata", {})
+        if "error" in metadata:
+            why = one_line(str(metadata["error"].get("message")))
+            return self._piece(f"{self._marks.rule} the turn failed: {why}", "failure")
+        if "aborted" in metadata:
+            why = one_line(str(metadata["aborted"]))
+            return self._piece(f"{self._marks.rule} the turn was aborted: {why}", "warning")
+        spent = self._spent(metadata, event.get("timestamp"))
+        return self._piece(spent, "faint") if spent else ""
+
+    def _spent(self, metadata: dict[str, Any], timestamp: Any) -> str:
+        usage, cost = metadata.get("usage"), metadata.get("costUSD")
+        ended = _moment(timestamp)
+        took = (ended - self._began).total_seconds() if ended and self._began else -1
+        tokens = usage.get("totalTokens") if isinstance(usage, dict) else None
+        said = [
+            f"{took:.1f} s" if took >= 0 else "",
+            f"{tokens:,} tokens" if isinstance(tokens, int) and tokens else "",
+            f"${cost:.4f}" if isinstance(cost, int | float) and cost else "",
+        ]
+        return self._marks.between.join(filter(None, said))
+
+    def block(self, block: dict[str, Any]) -> str:
+        """Return what a block shows; empty for a hidden or superseded one."""
+        kind, thread = block.get("type"), str(block.get("conversationId"))
+        if block.get("hidden") or block.get("superseded") or not isinstance(kind, str):
+            return ""
+        tight = kind in _CALLS and not self._in_full
+        try:
+            if tight:
+                lines = self._lines_of_call(block)
+            else:
+                writer = _PAGE_WRITERS.get(kind)
+                lines = self._indented(writer(self, block), thread) if writer else ""
+        except (KeyError, TypeError, ValueError, AttributeError):
+            lines = self._style(f"-- a {kind} block that lacks its parts", "warning")
+        if not lines.strip():
+            return ""
+        heading = ""
+        if thread != self._thread:
+            self._thread = thread
+            if thread != MAIN:
+                heading = self._indented(self._style(f"[{one_line(thread)}]", "faint"), thread)
+                heading = self._spaced(heading, tight=True) + "\n"
+        return heading + self._spaced(lines, tight=tight) + "\n"
+
+    def _lines_of_call(self, block: dict[str, Any]) -> str:
+        """Return a call, or its outcome, as a turn shows it that runs."""
+        moment = _moment(block.get("timestamp"))
+        is_new = block["type"] == "tool_use"
+        failed = False
+        if block["type"] == "subagent":
+            is_new = block_key(block) not in self._children
+            failed = is_new and block["status"] == "error"
+            self._children.add(block_key(block))
+        if is_new:  # the outcome of a call is shown where its result stands, or its end
+            block = {**block, "status": "running"}
+        event = blocks.block_complete(str(block["id"]), block)
+        lines = self._view.take(event, moment.timestamp() if moment else 0)
+        parts = [line.parts for line in lines if isinstance(line, TurnLine)]
+        if parts and failed:
+            parts[-1] = (*parts[-1], Part(" failed", "failure"))
+        return "\n".join(
+            "".join(self._style(text, name) if name else text for text, name in line)
+            for line in parts
+        )
+
+    def _piece(self, text: str, name: str) -> str:
+        return self._spaced(self._style(text, name), tight=False) + "\n"
+
+    def _spaced(self, lines: str, *, tight: bool) -> str:
+        """Put an empty line before a piece, unless it and the last one are single lines."""
+        before = "\n" if self._shown and not (tight and self._tight) else ""
+        self._shown, self._tight = True, tight
+        return before + lines
+
+    @staticmethod
+    def _indented(lines: str, thread: str) -> str:
+        if thread == MAIN:
+            return lines
+        return "\n".join(INDENT + line if line else "" for line in lines.split("\n"))
+
+    def _prompt(self, block: dict[str, Any]) -> str:
+        return self._style("> " + _plain(block["content"]).replace("\n", "\n> "), "prompt")
+
+    def answer(self, text: str, *, indent: int = 0) -> str:
+        """Return the text of an answer, without the last LF.
+
+        Args:
+            indent: columns of the terminal that something else takes.
+        """
+        if not self._as_markdown:
+            return escape_controls(text)
+        from agentsdir.cli.markdown import markdown
+
+        return markdown(text, self._width - indent, self._style)
+
+    def _answer(self, block: dict[str, Any]) -> str:
+        indent = 0 if block["conversationId"] == MAIN else len(INDENT)
+        return self.answer(str(block["content"]), indent=indent)
+
+    def _thought(self, block: dict[str, Any]) -> str:
+        said = str(block.get("summary") or block["content"])
+        if not said:
+            return ""
+        if self._in_full:
+            return self._style(f"{self._marks.thought} {said}", "faint")
+        return self._style(f"{self._marks.thought} thought: {self._brief(said, 11)}", "faint")
+
+    def _call(self, block: dict[str, Any]) -> str:
+        name = one_line(str(block["toolName"]))
+        self._names[str(block["toolUseId"])] = name
+        name = self._style(name, "tool")
+        return f"{self._marks.call} {name}\n{self._listed(block['input'])}".rstrip("\n")
+
+    def _outcome(self, block: dict[str, Any]) -> str:
+        kind, style = ("error", "failure") if block["isError"] else ("result", "faint")
+        text = INDENT + _plain(block["output"]).replace("\n", "\n" + INDENT)
+        named = str(block["toolUseId"])
+        name = self._names.get(named) or one_line(named)
+        return f"  {kind} of {name}:\n{self._style(text, style)}"
+
+    def _notice(self, block: dict[str, Any]) -> str:
+        text = str(block["message"])
+        if not text:
+            return ""
+        style = "failure" if block["subtype"] == "error" else "faint"
+        return self._style(f"{self._marks.rule} {text if self._in_full else _cut(text)}", style)
+
+    def _child(self, block: dict[str, Any]) -> str:
+        name = str(block.get("name") or block.get("subagentId") or "")
+        title = self._style(one_line(f"subagent {name}".strip()), "tool")
+        parts = {"input": block["input"], "output": block.get("output")}
+        given = {part: text for part, text in parts.items() if text}
+        status = one_line(str(block["status"]))
+        return f"{self._marks.call} {title} [{status}]\n{self._listed(given)}".rstrip("\n")
+
+    def _brief(self, text: str, used: int) -> str:
+        """Return the beginning of a text on one line of the screen, of which some is used."""
+        line = one_line(" ".join(text[: 4 * self._width].split()))
+        room = max(self._width - used, 20)
+        return line if len(line) <= room else line[: room - 1] + self._marks.cut
+
+    @staticmethod
+    def _listed(given: Any) -> str:
+        """Return the input of a call, a line for each argument, long texts indented below."""
+        if not isinstance(given, dict):
+            given = {"input": given}
+        lines: list[str] = []
+        for name, value in given.items():
+            text = value if isinstance(value, str) else orjson.dumps(value).decode()
+            if "\n" in text:
+                lines.append(f"{INDENT}{name}:")
+                lines += [INDENT * 2 + line for line in text.split("\n")]
+            else:
+                lines.append(f"{INDENT}{name}: {text}")
+        return escape_controls("\n".join(lines))
+
+
+_PAGE_WRITERS: dict[str, Callable[[Pages, dict[str, Any]], str]] = {
+    "user_message": Pages._prompt,
+    "assistant_text": Pages._answer,
+    "thinking": Pages._thought,
+    "tool_use": Pages._call,
+    "tool_result": Pages._outcome,
+    "system": Pages._notice,
+    "subagent": Pages._child,
+}
+_CALLS = frozenset({"tool_use", "tool_result", "subagent"})
+
+
+def _moment(timestamp: Any) -> datetime | None:
+    try:
+        return times.from_text(timestamp)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _clock(moment: datetime) -> str:
+    try:
+        return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):  # a year that no clock of this system has
+        return moment.isoformat()
+
+
 class AnswerPrinter:
     """Prints a turn while it runs: the text of the main conversation's answer, or all events.
 
@@ -227,14 +511,16 @@ class SessionPrinter:
 
     Args:
         events: print each event as a line of JSON instead, at once.
-        plain: print text for people, else a line of JSON for each block.
+        pages: print text for people with them; without, a line of JSON for each block.
     """
 
-    def __init__(self, env: Environment, session: Growing, *, events: bool, plain: bool) -> None:
+    def __init__(
+        self, env: Environment, session: Growing, *, events: bool, pages: Pages | None
+    ) -> None:
         self._env = env
         self._session = session
         self._events = events
-        self._plain = plain
+        self._pages = pages
         self._printed: set[Key] = set()
         self._noted: set[str] = set()
 
@@ -251,8 +537,8 @@ class SessionPrinter:
     def _flush(self) -> None:
         blocks = self._session.blocks
         changes = blocks.changes()
-        if self._plain and not self._events:
-            self._print_pages(blocks, changes)
+        if self._pages is not None and not self._events:
+            self._print_pages(self._pages, blocks, changes)
         elif not self._events:
             due = [
                 key
@@ -268,22 +554,20 @@ class SessionPrinter:
                 note(self._env, str(finding))
         self._env.stdout.flush()
 
-    def _print_pages(self, blocks: BlockStore, changes: dict[Key, frozenset[str]]) -> None:
+    def _print_pages(
+        self, pages: Pages, blocks: BlockStore, changes: dict[Key, frozenset[str]]
+    ) -> None:
         replaced = 0
         for key, fields in changes.items():
             block = blocks[key]
             known = key in self._printed
-            page = self._page(block, fields, known=known)
+            # What was printed before is not again, unless it is a subagent's end.
+            again = block["type"] == "subagent" and "status" in fields
+            page = pages.block(block) if again or not known else ""
             if page:
-                print_text(self._env, page)
+                self._env.stdout.write(page)
                 self._printed.add(key)
             else:
                 replaced += bool(known and block.get("superseded") and "superseded" in fields)
         if replaced:
-            print_text(self._env, f"-- {replaced} of the blocks above were replaced\n\n")
-
-    def _page(self, block: Block, fields: frozenset[str], *, known: bool) -> str:
-        """Return a block as text; empty if it was printed before, unless it is a subagent's end."""
-        if known and not (block["type"] == "subagent" and "status" in fields):
-            return ""
-        return render(block)
+            self._env.stdout.write(pages.about(f"{replaced} of the blocks above were replaced"))

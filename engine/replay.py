@@ -102,29 +102,54 @@ def settled(events: Iterable[StreamEvent], render: Callable[[StreamEvent], str])
     The events are read to their end first. Texts wait in a spool, and of each block no more than a
     hash of its key is held. Raises `AgentsdirError` when the disk refuses the spool.
     """
-    texts, amended = LineSpool(_IN_MEMORY), RecordSpool(_IN_MEMORY)
-    places: dict[int, int] = {}
-    last: dict[int, Kept] = {}
+    texts = Settled()
     for event in events:
-        text = render(event).encode(errors="surrogatepass")
-        if "block" in event:
-            here = len(texts)
-            place = places.setdefault(hash(block_key(event["block"])), here)
-            if place != here:
-                last[place] = amended.add(text)
-                continue
-        texts.add(text)
-    begin = 0
-    for place in sorted(last):
-        yield from _decoded(texts.pieces(begin, place))
-        yield from _decoded([amended.read(last[place])])
-        begin = place + 1
-    yield from _decoded(texts.pieces(begin))
-
-
-def _decoded(pieces: Iterable[bytes]) -> Iterator[str]:
-    for piece in pieces:
+        key = hash(block_key(event["block"])) if "block" in event else None
+        texts.add(render(event).encode(errors="surrogatepass"), key)
+    for piece in texts.pieces():
         yield piece.decode(errors="surrogatepass")
+
+
+class Settled:
+    """Texts that are written one by one, and read back with each in its last version.
+
+    Of each key no more than its place is held; the texts wait in a spool.
+    """
+
+    def __init__(self) -> None:
+        self._texts = LineSpool(_IN_MEMORY)
+        self._amended = RecordSpool(_IN_MEMORY)
+        self._places: dict[int, int] = {}
+        self._last: dict[int, Kept] = {}
+
+    def __len__(self) -> int:
+        """Return how many places there are."""
+        return len(self._texts)
+
+    def has(self, key: int) -> bool:
+        """Tell whether there is a text of this key."""
+        return key in self._places
+
+    def add(self, text: bytes, key: int | None = None) -> None:
+        """Add a text; one of a key that is known takes the place of the one before.
+
+        Raises `AgentsdirError` when the disk refuses.
+        """
+        here = len(self._texts)
+        place = here if key is None else self._places.setdefault(key, here)
+        if place == here:
+            self._texts.add(text)
+        else:
+            self._last[place] = self._amended.add(text)
+
+    def pieces(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the texts from place `begin` to before `end`, one or more at a time."""
+        end = len(self) if end is None else end
+        for place in sorted(place for place in self._last if begin <= place < end):
+            yield from self._texts.pieces(begin, place)
+            yield self._amended.read(self._last[place])
+            begin = place + 1
+        yield from self._texts.pieces(begin, end)
 
 
 def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], list[Finding]]:

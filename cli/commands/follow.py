@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.conversation import SessionPrinter
+from agentsdir.cli.conversation import Pages, SessionPrinter
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.naming import agent_reference
 from agentsdir.cli.options import check_seconds
@@ -43,6 +43,7 @@ def run(
             help="End when nothing was written for this time; -1: do not end",
         ),
     ] = -1,
+    color: options.Color = "auto",
     as_json: options.TerminalJsonLines = False,
 ) -> int:
     """Print a session while its client writes it: text on a terminal, blocks in a pipe.
@@ -59,12 +60,12 @@ def run(
     one. On stdin it takes a client's stream output, or stream events.
     """
     env: Environment = ctx.obj
-    plain = not wants_json(env, as_json)
+    pages = None if wants_json(env, as_json) else Pages.of(env, color)
     if session == "-":
         if hidden or until_idle >= 0:
             raise UsageError("--hidden and --until-idle are about files, and - is none")
         translator = live_translator(keep=not events)
-        printer = SessionPrinter(env, translator, events=events, plain=plain)
+        printer = SessionPrinter(env, translator, events=events, pages=pages)
         return printer.run(translate(translator, env.stdin))
     followed = find_target(
         session if (env.cwd / session).exists() else agent_reference(env, session),
@@ -78,6 +79,6 @@ def run(
     if not followed.place.exists():
         note(env, f"{session} is not there yet; waiting for {followed.place}")
     follower = followed.follower(hidden=hidden)
-    printer = SessionPrinter(env, follower, events=events, plain=plain)
+    printer = SessionPrinter(env, follower, events=events, pages=pages)
     until = until_idle if until_idle >= 0 else None
     return printer.run(follow(follower, time.sleep, until_idle=until))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import orjson
@@ -11,26 +10,20 @@ import typer
 
 from agentsdir.cli import options
 from agentsdir.cli.exits import Exit
-from agentsdir.cli.naming import agent_reference
 from agentsdir.cli.output import json_text, note, note_drifts, print_lines
 from agentsdir.cli.progress import progress
-from agentsdir.cli.trust import check_trust
-from agentsdir.engine.follow import session_of_agent
+from agentsdir.cli.sessions import find_session
 from agentsdir.engine.parse import (
     FoundSession,
-    find_native,
     find_sessions,
-    is_native_reference,
     parse_all,
     recognises,
     size_of,
-    stores_of,
     walk,
 )
 from agentsdir.engine.parse_report import ParseReport
 from agentsdir.engine.workers import available_processors
-from agentsdir.formats import ids
-from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, NotATranscript, UsageError
+from agentsdir.formats.errors import AgentsdirError, NotATranscript, UsageError
 from agentsdir.formats.findings import Finding
 from agentsdir.formats.source import Source
 
@@ -102,7 +95,7 @@ def _find(
             elif path.exists():
                 raise UsageError(f"{operand} is no file, folder or pipe")
             else:
-                found.append(_native(env, operand))
+                found.append(find_session(env, operand))
         except OSError as refused:
             message = f"cannot read {refused.filename or operand}: {refused.strerror}"
             rejected.append(NotATranscript(message, file=operand, kind="unreadable"))
@@ -113,36 +106,6 @@ def _find(
     for error in rejected:
         note(env, error.message)
     return found, bool(rejected)
-
-
-def _native(env: Environment, operand: str) -> FoundSession:
-    """Return the session that an operand names by its id, or by an agent that goes on with it."""
-    operand = agent_reference(env, operand)
-    stores = stores_of(env.home, env.cwd, env.variables)
-    missing: AgentsdirError | None = None
-    if is_native_reference(operand):
-        try:
-            return find_native(stores, operand).found
-        except NoSuchAgent as error:
-            missing = error
-    if ids.may_be_name(operand):
-        try:
-            architecture, reader, main = session_of_agent(
-                operand,
-                layout=env.layout,
-                stores=stores,
-                home=env.home,
-                variables=env.variables,
-                check_trust=partial(check_trust, env),
-            )
-            return FoundSession(architecture, reader.files(main))
-        except NoSuchAgent as error:
-            if error.kind != NoSuchAgent.kind:
-                raise
-    if missing is not None:
-        raise missing
-    hint = "name an agent, or give at least the first 8 characters of a session's id"
-    raise UsageError(f"there is no file {operand}", hint=hint)
 
 
 def _check_adapter(found: list[FoundSession], adapter: str) -> None:

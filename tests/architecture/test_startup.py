@@ -47,6 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "follow": set(),
     "inspect": set(),
     "list": set(),
+    "log": set(),
+    "last": set(),
     "fork": set(),
     "export": set(),
     # What it takes in is validated first.
@@ -123,6 +125,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "follow": ["follow", "session.jsonl", "--until-idle", "0"],
         "inspect": ["inspect", "active"],
         "list": ["list"],
+        "log": ["log", "active"],
+        "last": ["last", "active"],
         "fork": ["fork", "active"],
         "export": ["export", "active", "out"],
         "import": ["--root", "other", "import", "bundle.tar"],

@@ -42,6 +42,8 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("resume", agent)
     run("inspect", agent, "--runtime")
     run("replay", agent)
+    run("log", agent)
+    run("last", agent)
     run("parse", str(shell.transcript(agent)))
     run("follow", "-", stdin=shell.ok("replay", agent, "--events").out.encode())
     run("list")

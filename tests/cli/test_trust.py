@@ -171,6 +171,8 @@ def test_nothing_but_send_needs_trust(project: Any) -> None:
         ["inspect", "demo"],
         ["inspect", "demo", "--runtime"],
         ["replay", "demo"],
+        ["log", "demo"],
+        ["last", "demo"],
         ["suspend", "demo"],
         ["resume", "demo"],
         ["restore"],
@@ -398,7 +400,7 @@ WRITERS = {
 }  # fmt: skip
 READERS = {
     "export": ["export", "--bundle", "demo", "x.tar"],
-    "inspect": ["inspect", "demo"], "list": ["list"],
+    "inspect": ["inspect", "demo"], "list": ["list"], "log": ["log", "demo"],
     "outbox": ["outbox"], "replay": ["replay", "demo"],
     "resolve": ["resolve", "most-recent-foreground"],
     "restore": ["restore", "--dry-run"], "validate": ["validate"],

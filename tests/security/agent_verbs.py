@@ -5,6 +5,9 @@ from __future__ import annotations
 READS: dict[str, list[str]] = {
     "replay": ["replay", "AGENT"],
     "replay --events": ["replay", "--events", "AGENT"],
+    "log": ["log", "AGENT"],
+    "log --follow": ["log", "--follow", "--until-idle", "0", "--tools", "AGENT"],
+    "last": ["last", "AGENT"],
     "inspect": ["inspect", "AGENT"],
     "inspect --json": ["inspect", "--json", "AGENT"],
     "inspect --saved": ["inspect", "--saved", "AGENT"],
@@ -85,6 +88,11 @@ EVERY: dict[str, list[list[str]]] = {
         ["replay", "AGENT"], ["replay", "--events", "AGENT"], ["replay", "--state", "AGENT"],
         ["replay", "--check", "AGENT"],
     ],
+    "log": [
+        ["log", "AGENT"], ["log", "--tools", "--json", "AGENT"],
+        ["log", "--follow", "--until-idle", "0", "AGENT"],
+    ],
+    "last": [["last", "AGENT"], ["last", "--json", "AGENT"]],
     "parse": [["parse", "--hidden", "AGENT"], ["parse", "--report", "-", "--view", "all", "AGENT"]],
     "follow": [["follow", "--until-idle", "0", "AGENT"]],
     "validate": [["validate"], ["validate", "--json"]],
