@@ -165,14 +165,9 @@ class ResumableReader(TranscriptReader, Protocol):
     """A reader that can read on where it ended, in another process."""
 
     def resume(
-        self,
-        session: SessionFiles,
-        sink: ParseSink,
-        reading: ReaderState | None,
-        *,
-        keeps: bool = True,
+        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
     ) -> ReaderState | None:
-        """Read a session into `sink`, and return where that ends, unless `keeps` is False.
+        """Read a session into `sink`, and return where that ends.
 
         Without a `reading`, the whole session is read, as `parse_transcripts` does. With one, the
         sink gets the blocks of later rows and files, each as a whole reading gives it, and in its

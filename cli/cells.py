@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentsdir.cli.environment import Environment
+
+
+def encoding_of(env: Environment) -> str:
+    """Return what the user's terminal shows, by the locale's name: utf-8, or else ascii."""
+    named = (env.variables.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, named), "")
+    return "utf-8" if "utf" in locale.lower() else "ascii"
+
 
 # Characters that show nothing by themselves: marks upon others, joiners, variation selectors.
 _NO_WIDTH = frozenset(("Mn", "Me", "Cf"))

@@ -64,9 +64,16 @@ def ask_at_terminal(env: Environment, question: Question) -> Answer | None:
     if not env.stderr.isatty():
         return None
     asking = _ToolQuestion(env, question)
-    return _ask(
-        env.terminal, asking.lines, asking.prompt, asking.decide, env.notify, asker=question.asker
-    )
+    # A note that the question has to wait is not drawn over, either.
+    with env.without_status():
+        return _ask(
+            env.terminal,
+            asking.lines,
+            asking.prompt,
+            asking.decide,
+            env.notify,
+            asker=question.asker,
+        )
 
 
 class _Terminal(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
 
+from agentsdir.cli.cells import encoding_of
 from agentsdir.cli.colour import ALWAYS, style_of
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import (
@@ -148,13 +148,6 @@ class Marks(NamedTuple):
 
 
 _MARKS = {"utf-8": Marks(), "ascii": Marks("*", "~", "--", ", ", "...")}
-
-
-def encoding_of(env: Environment) -> str:
-    """Return what the user's terminal shows: utf-8, or else ascii."""
-    named = (env.variables.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next(filter(None, named), "")
-    return "utf-8" if "utf" in locale.lower() else "ascii"
 
 
 class Pages:
@@ -410,96 +403,6 @@ def _clock(moment: datetime) -> str:
         return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):  # a year that no clock of this system has
         return moment.isoformat()
-
-
-class AnswerPrinter:
-    """Prints a turn while it runs: the text of the main conversation's answer, or all events.
-
-    A closed pipe or a full disk at stdout does not end the turn. It is recorded to its end, and
-    `finish` raises the error.
-
-    Args:
-        events: print each event as a line of JSON.
-        silent: print nothing.
-    """
-
-    def __init__(self, env: Environment, *, events: bool, silent: bool) -> None:
-        self._env = env
-        self._events = events
-        self._silent = silent
-        self._written: dict[str, list[str]] = {}
-        self._printed = False
-        # On a terminal, lines are ended so that a note on stderr begins a new one.
-        self._ends_lines = env.stdout.isatty()
-        self._in_line = False
-        self._failure: OSError | None = None
-
-    def take(self, event: StreamEvent) -> None:
-        """Print what an event adds."""
-        if self._silent or self._failure:
-            return
-        try:
-            if self._events:
-                print_json(self._env, event)
-            elif event["conversationId"] == "main" and "blockId" in event:
-                self._text(event)
-            self._env.stdout.flush()
-        except OSError as error:
-            self._failure = error
-
-    def _text(self, event: StreamEvent) -> None:
-        handle = event["blockId"]
-        if event["type"] == "text_delta":
-            if handle in self._written:
-                self._write(handle, event["delta"])
-            return
-        block = event.get("block", {})
-        if block.get("type") != "assistant_text":
-            return
-        written = "".join(self._written.setdefault(handle, []))
-        # The client's deltas may lack a part of the block.
-        if event["type"] == "block_complete" and block["content"].startswith(written):
-            self._write(handle, block["content"][len(written) :])
-            if self._ends_lines:
-                self._end_line()
-
-    def _write(self, handle: str, text: str) -> None:
-        if not text:
-            return
-        if self._printed and not self._written[handle]:
-            self._env.stdout.write("\n\n" if self._in_line else "\n")
-        self._written[handle].append(text)
-        self._printed = self._in_line = True
-        self._env.stdout.write(self._for_reader(text))
-
-    def _for_reader(self, text: str) -> str:
-        if not self._env.stdout.isatty():
-            return text
-        return escape_controls(text)
-
-    def break_off(self) -> None:
-        """End the line of an answer that was cut off."""
-        if not self._failure:
-            with suppress(OSError):
-                self._end_line()
-                self._env.stdout.flush()
-
-    def _end_line(self) -> None:
-        if self._in_line:
-            self._env.stdout.write("\n")
-            self._in_line = False
-
-    def finish(self, response: str) -> None:
-        """End the output. Raises the `OSError` of an earlier write, if there was one."""
-        if self._failure is not None:
-            raise self._failure
-        if self._events:
-            return
-        if not self._printed:
-            # If another process ran the turn, the answer comes from the log.
-            self._env.stdout.write(self._for_reader(response))
-            self._in_line = True
-        self._end_line()
 
 
 # Changes of these fields alone are not printed: they say nothing of a block's content.

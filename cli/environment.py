@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +21,10 @@ from agentsdir.formats.store.layout import ROOT_NAME, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from agentsdir.cli.questions import Ask
+    from agentsdir.cli.status_line import StatusLine
     from agentsdir.formats.store.locks import Waits
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
@@ -51,12 +53,14 @@ class Environment:
     `root` is the value of `--root`, or empty; `uid` the user that files should belong to;
     `terminal` where questions are asked; `ask` asks whether a tool may run, where that is not at
     the terminal; `arguments` the words of the command line. `overrides` has fields of `Services`
-    that replace the real ones: a clock, ids, how turns are started.
+    that replace the real ones: a clock, ids, how turns are started. `status_line` is what a running
+    turn redraws at the terminal.
     """
 
     arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
     ask: Ask | None = None
+    status_line: StatusLine | None = None
     overrides: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
@@ -106,6 +110,10 @@ class Environment:
         except FileNotFoundError:
             cwd = Path("/")  # the folder is gone; commands that name their root still work
         return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home)
+
+    def without_status(self) -> AbstractContextManager[None]:
+        """Return a context in which no status is drawn at the terminal, and none stands there."""
+        return nullcontext() if self.status_line is None else self.status_line.paused()
 
     @property
     def login(self) -> str:

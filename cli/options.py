@@ -275,6 +275,17 @@ Events = Annotated[
 ]
 
 
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        rich_help_panel=OUTPUT,
+        help="Print the answer alone, also on a terminal; notes stay on stderr",
+    ),
+]
+
+
 def read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
     """Return what was given as NAME=VALUE; of two values of a name the last.
 

@@ -211,7 +211,7 @@ def _cell(value: Any) -> str:
 
 def note(environment: Environment, text: str) -> None:
     """Print a note for people on stderr."""
-    with suppress(OSError):  # stderr is closed; the exit code says it, too
+    with environment.without_status(), suppress(OSError):  # stderr is closed; the exit code says it
         environment.stderr.write(f"agentsdir: {one_line(text)}\n")
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.cli.conversation import AnswerPrinter
-from agentsdir.cli.output import print_document, print_json, print_text
+from agentsdir.cli.output import escape_controls, print_document, print_json, print_text
+from agentsdir.cli.turn_screen import TurnScreen, is_watched
+from agentsdir.cli.turn_view import AnswerText
 from agentsdir.engine.dispatcher import WaitLimits
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.store import locks
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
+    from agentsdir.cli.turn_view import AnswerPiece
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.services import Services
+    from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.store.layout import AgentPaths
 
 
@@ -30,6 +34,7 @@ class RunOptions(NamedTuple):
     wait: float | None = None
     alone: bool = False
     as_json: bool = False
+    quiet: bool = False
 
     def wait_limits(self, env: Environment) -> WaitLimits:
         """Return how long to wait for a turn and for a slot: without `--wait`, for ever."""
@@ -39,26 +44,128 @@ class RunOptions(NamedTuple):
         return WaitLimits(self.wait, self.wait)
 
 
+class AnswerPrinter:
+    """Prints a turn while it runs: the text of the main conversation's answer, or all events.
+
+    A closed pipe or a full disk at stdout does not end the turn. It is recorded to its end, and
+    `finish` raises the error.
+
+    Args:
+        events: print each event as a line of JSON.
+        silent: print nothing.
+    """
+
+    def __init__(self, env: Environment, *, events: bool, silent: bool) -> None:
+        self._env = env
+        self._events = events
+        self._silent = silent
+        self._text = AnswerText()
+        self.has_printed = False
+        # On a terminal, lines are ended so that a note on stderr begins a new one.
+        self._ends_lines = env.stdout.isatty()
+        self._is_in_line = False
+        self._failure: OSError | None = None
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether the terminal shows a line of the answer that is not complete."""
+        return self._ends_lines and self._is_in_line
+
+    def take(self, event: StreamEvent) -> None:
+        """Print what an event adds."""
+        if self._silent or self._failure:
+            return
+        try:
+            if self._events:
+                print_json(self._env, event)
+            elif piece := self._text.take(event):
+                self._write(piece)
+            self._env.stdout.flush()
+        except OSError as error:
+            self._failure = error
+
+    def _write(self, piece: AnswerPiece) -> None:
+        if piece.begins and self.has_printed:
+            self._env.stdout.write("\n\n" if self._is_in_line else "\n")
+        if piece.text:
+            self.has_printed = self._is_in_line = True
+            self._env.stdout.write(self._for_reader(piece.text))
+        if piece.ends and self._ends_lines:
+            self._end_line()
+
+    def _for_reader(self, text: str) -> str:
+        if not self._env.stdout.isatty():
+            return text
+        return escape_controls(text)
+
+    def end_line(self) -> None:
+        """End a line of the answer on a terminal, so that another text can follow."""
+        if self._ends_lines:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """End the line of an answer that was cut off."""
+        if not self._failure:
+            with suppress(OSError):
+                self._end_line()
+                self._env.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self._is_in_line:
+            self._env.stdout.write("\n")
+            self._is_in_line = False
+
+    def finish(self, response: str) -> None:
+        """End the output. Raises the `OSError` of an earlier write, if there was one."""
+        if self._failure is not None:
+            raise self._failure
+        if self._events:
+            return
+        if not self.has_printed:
+            # If another process ran the turn, the answer comes from the log.
+            self._env.stdout.write(self._for_reader(response))
+            self._is_in_line = True
+        self._end_line()
+
+
 class TurnPrinter:
-    """Prints the answer of a turn while it runs; where the turn is cut off, ends the line."""
+    """Prints the answer of a turn while it runs; where the turn is cut off, ends the line.
+
+    For a person at a terminal it shows the work, too.
+    """
 
     def __init__(self, env: Environment, options: RunOptions) -> None:
         self._env = env
         self._options = options
         self._printer = AnswerPrinter(env, events=options.events, silent=options.as_json)
+        shown = not (options.events or options.as_json or options.quiet) and is_watched(env)
+        self._screen = TurnScreen(env, self._printer) if shown else None
         self.turn_options = TurnOptions(
             self._printer.take, options.record, options.permission_mode, options.timeout
         )
+        if self._screen is not None:
+            self.turn_options = self.turn_options._replace(
+                on_event=self._screen.take,
+                on_tick=self._screen.tick,
+                on_end=self._screen.end_turn,
+            )
 
     def __enter__(self) -> TurnPrinter:
+        if self._screen is not None:
+            self._env.status_line = self._screen.status
         return self
 
     def __exit__(self, kind: Any, *_rest: object) -> None:
         if kind is not None:
             self._printer.break_off()
+        if self._screen is not None:
+            self._screen.end_turn()
+            self._env.status_line = None
 
     def finish(self, done: list[TurnResult], services: Services) -> None:
         """Print the end of the answer, or with `--json` the results."""
+        if self._screen is not None:
+            self._screen.end_turn(done[-1])
         if not self._options.as_json:
             self._printer.finish(done[-1].response)
             return

@@ -450,7 +450,7 @@ class TurnView:
         if began is not None:
             took = now - began
             time = _seconds(took) if took < 0.95 else _whole_seconds(took + 0.5)
-            return [self._thought(key[0], f"thought for {time}")]
+            return [self._thought(key[0], f"thought for {time}" if took >= 0.05 else "thought")]
         if key[0] in self._may_think and key[0] not in self._over:
             return [self._thought(key[0], "thought")]
         return []  # what came after it is shown already
@@ -517,7 +517,7 @@ class TurnView:
     # What happens now, and the end.
 
     def status(self, now: float) -> str:
-        """Return what happens now in one line that is at least a column narrower than `width`."""
+        """Return what happens now in one line that is at least 2 columns narrower than `width`."""
         took = max(now - self._began, 0)
         frames = self._glyphs.frames
         said = [f"{frames[int(took * 10) % len(frames)]} {_whole_seconds(took)}"]
@@ -525,7 +525,7 @@ class TurnView:
             said += self._tokens(self._usage)
         said.append(self._doing())
         text = self._glyphs.between.join(said)
-        return cut(text, min(self._columns, 80) - 1, self._glyphs.cut)
+        return cut(text, min(self._columns, 80) - 2, self._glyphs.cut)
 
     def _doing(self) -> str:
         running = self._running.values()

@@ -25,7 +25,7 @@ from agentsdir.formats.store.log import open_log, read_log
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from agentsdir.engine.services import Services
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 WAKE_SIGNAL = signal.SIGURG
 """Makes a holder read its log. Processes without a handler ignore this signal."""
 _POLL_INTERVAL = 0.5  # seconds between two reads of the log
+_TICK = 0.1  # the same, where each is shown to a person
 
 _WAIT = 0.02
 
@@ -59,15 +60,23 @@ class CancelToken:
     Args:
         position: the end of the log when the turn began.
         timeout: seconds from now after which the turn is cancelled; 0 for never.
+        on_tick: called after each read of the log.
     """
 
     def __init__(
-        self, paths: AgentPaths, position: Position, turn_id: str, timeout: float = 0
+        self,
+        paths: AgentPaths,
+        position: Position,
+        turn_id: str,
+        timeout: float = 0,
+        on_tick: Callable[[], None] | None = None,
     ) -> None:
         self._paths = paths
         self._position = position
         self._turn_id = turn_id
         self._deadline = time.monotonic() + timeout if timeout else NEVER
+        self._on_tick = on_tick
+        self._interval = _POLL_INTERVAL if on_tick is None else _TICK
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -105,9 +114,11 @@ class CancelToken:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         left = self._deadline - time.monotonic()
         signal.setitimer(
-            signal.ITIMER_REAL, min(_POLL_INTERVAL, left) if left > 0 else _POLL_INTERVAL
+            signal.ITIMER_REAL, min(self._interval, left) if left > 0 else self._interval
         )
         self.raise_if_cancelled()
+        if self._on_tick is not None:
+            self._on_tick()
 
     def _read(self) -> str:
         """Read the new records; return the reason of a request, empty for none."""

@@ -229,9 +229,8 @@ class Dispatcher:
         return done
 
     def _keep_options(self, paths: AgentPaths, options: TurnOptions) -> None:
-        """Use the callback and the mode of `options` for later turns of the agent, too."""
-        mode = options.permission_mode
-        self._options[paths.id] = TurnOptions(options.on_event, permission_mode=mode)
+        """Use the callbacks and the mode of `options` for later turns of the agent, too."""
+        self._options[paths.id] = options._replace(record=False, timeout=0)
 
     def _run_until(
         self,
@@ -319,6 +318,8 @@ class Dispatcher:
             result = turn.run()
         finally:
             self.known[paths.id] = turn.state
+        if options.on_end is not None:
+            options.on_end(result)
         if turn.state.undelivered:
             deliver_waiting(self._services, paths, turn.state, since)
         if result.error is None:

@@ -457,12 +457,17 @@ class TurnOptions(NamedTuple):
         record: store the stream events.
         permission_mode: overrides the mode of the agent and of the user's configuration.
         timeout: seconds after which the turn is ended; 0 sets no limit.
+        on_tick: called several times a second while the turn runs, by a signal handler, amid
+            anything that this process does. It must be brief, and must not raise.
+        on_end: called with the result when the turn has ended.
     """
 
     on_event: Callable[[StreamEvent], None]
     record: bool = False
     permission_mode: str = ""
     timeout: float = 0
+    on_tick: Callable[[], None] | None = None
+    on_end: Callable[[TurnResult], None] | None = None
 
 
 def check_can_run(state: AgentState) -> None:
@@ -552,7 +557,9 @@ class Turn:
         turn, options = self._turn, self._options
         begun, blob = _or_error(self._primary_provider), self._slot.blob
         self._start()
-        cancel = CancelToken(turn.paths, turn.state.position, turn.id, options.timeout)
+        cancel = CancelToken(
+            turn.paths, turn.state.position, turn.id, options.timeout, options.on_tick
+        )
         errors: list[AgentsdirError] = []
         name = turn.state.session.provider_name
         fallbacks: list[str] | None = None

@@ -43,14 +43,9 @@ class GeminiReader:
         read_session(session, sink)
 
     def resume(
-        self,
-        session: SessionFiles,
-        sink: ParseSink,
-        reading: ReaderState | None,
-        *,
-        keeps: bool = True,
+        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
     ) -> ReaderState | None:
-        return resume_session(session, sink, reading, keeps=keeps)
+        return resume_session(session, sink, reading)
 
     def is_storage(self, folder: Path) -> bool:
         return store.is_storage(folder)

@@ -137,6 +137,7 @@ def run(
         ),
     ] = False,
     events: options.Events = False,
+    quiet: options.Quiet = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -168,7 +169,7 @@ def run(
         provider=provider, model=model, system=system, option=tuple(option or ()),
         promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
     )  # fmt: skip
-    how = RunOptions(events, record, permission_mode, timeout, wait, alone, as_json)
+    how = RunOptions(events, record, permission_mode, timeout, wait, alone, as_json, quiet)
     given = SendOptions(
         target, messages, no_wait, no_message, message_id, retry, sync, no_stdin, how
     )

@@ -50,6 +50,7 @@ class SpawnOptions(NamedTuple):
     detach: bool
     ephemeral: bool
     events: bool
+    quiet: bool
     wait: float | None
     timeout: float
     as_json: bool
@@ -100,7 +101,13 @@ def _run(
     wanted: SpawnRequest,
     given: SpawnOptions,
 ) -> None:
-    how = RunOptions(given.events, timeout=given.timeout, wait=given.wait, as_json=given.as_json)
+    how = RunOptions(
+        given.events,
+        timeout=given.timeout,
+        wait=given.wait,
+        as_json=given.as_json,
+        quiet=given.quiet,
+    )
     env.count_waits(how.wait)
     with TurnPrinter(env, how) as answer, services.disk.synced_at_end():
         child = create_child(services, parent, wanted, turn_id=None, sync=False)
@@ -307,6 +314,7 @@ def run(
         ),
     ] = None,
     events: options.Events = False,
+    quiet: options.Quiet = False,
     as_json: options.JsonObject = False,
 ) -> None:
     """Give a task to a new subagent and print its answer as it comes.
@@ -343,6 +351,7 @@ def run(
         detach=detach,
         ephemeral=ephemeral,
         events=events,
+        quiet=quiet,
         wait=wait,
         timeout=timeout,
         as_json=as_json,

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from agentsdir.formats import jsontext
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.store.stamps import read_sealed, write_sealed
@@ -47,12 +46,8 @@ class Checkpoint(NamedTuple):
 
 
 def number_of(key: tuple[str, str]) -> int:
-    """Return a number of 32 bits for the key of a block, the same before and after encoding."""
-    text = "\0".join(key)
-    try:
-        return crc32(text.encode())
-    except UnicodeEncodeError:
-        return crc32(jsontext.clean(text, set()).encode())
+    """Return a number of 32 bits for the key of a block."""
+    return crc32("\0".join(key).encode("utf-8", "surrogatepass"))
 
 
 def read_checkpoint(paths: AgentPaths) -> Checkpoint | None:

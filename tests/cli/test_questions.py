@@ -89,12 +89,12 @@ def desk(request: pytest.FixtureRequest, shell: Any) -> Iterator[Desk]:
 
 
 ASKED = "wants to use Bash"
-PROMPT = "Allow? [y/N]"
+PROMPT = "Allow? [y/N"
 
 
 def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
     """Each question stands alone and says whose it is; the answers are those typed to it."""
-    desk.type("(agentsdir send one a >one.out & agentsdir send two b >two.out & wait)")
+    desk.type("(agentsdir send -q one a >one.out & agentsdir send -q two b >two.out & wait)")
     desk.begun("a")
     desk.begun("b")
     for _ in range(3):

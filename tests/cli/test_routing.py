@@ -415,7 +415,9 @@ def test_what_is_said_beside_an_answer_at_a_terminal_begins_a_line_of_its_own(sh
             timeout=60,
             check=False,
         )
-    first, second, *_ = [line for line in person.shown.splitlines() if "new agent" not in line]
+    lines = [line for line in person.shown.splitlines() if line and "new agent" not in line]
+    first, end, second, *_ = lines
     assert first == "hello"
+    assert "1 tokens in" in end
     assert second.startswith("agentsdir: ")
     assert "did not take the text" in second

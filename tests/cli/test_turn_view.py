@@ -79,7 +79,7 @@ def test_a_real_clients_turn_is_shown_call_by_call(
 @pytest.mark.parametrize("path", TURNS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("width", [80, 20, 0, 7])
 def test_no_line_and_no_status_is_wider_than_the_terminal(path: Path, width: int) -> None:
-    """The status is a column narrower, so that no terminal wraps it; 20 columns are the least."""
+    """The status is 2 columns narrower, so that no terminal folds it; 20 columns are the least."""
     most, view = max(width, 20), TurnView(width, "utf-8", 0)
     for now, event in enumerate(recorded(path)):
         for one in view.take(event, now):

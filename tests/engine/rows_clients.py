@@ -100,9 +100,9 @@ class Reader(type(CLIENT.reader)):
     def detect(self, head, name):
         return False
 
-    def resume(self, session, sink, reading, *, keeps=True):
+    def resume(self, session, sink, reading):
         self.begins.append(reading and reading.size)
-        return super().resume(session, sink, reading, keeps=keeps)
+        return super().resume(session, sink, reading)
 
 
 ARCHITECTURE = Architecture("rows", "rows-cli", "made by a test", Reader(), Provider())
