@@ -1,49 +1,20 @@
-"""What commands print about agents: a row for each, the id of a new one, what was refused."""
+"""What commands print about agents: the id of a new one, and what was refused."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentsdir.cli.exits import Exit, code_of
-from agentsdir.cli.output import note, print_error, print_json, print_table, wants_json
-from agentsdir.engine.lookup import document_row, unreadable_row
+from agentsdir.cli.output import note, print_error, print_json
 from agentsdir.formats.errors import AgentsdirError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.create import CreatedAgent
-    from agentsdir.engine.lookup import ListedAgent
     from agentsdir.engine.services import Services
-
-COLUMNS = ("agentId", "name", "state", "status", "provider", "lastActivity", "title")
-
-
-def print_agents(env: Environment, agents: Iterable[ListedAgent], *, as_json: bool) -> Exit:
-    """Print a row for each agent, and name damage on stderr; return the exit code."""
-    rows: list[dict[str, Any]] = []
-    failed = False
-    plain = not wants_json(env, as_json)
-    for listed in agents:
-        if listed.document is None:
-            failed = True
-            row = unreadable_row(listed)
-            note(env, row["error"]["message"])
-        else:
-            row = document_row(listed.paths, listed.document)
-            for finding in listed.findings:
-                if finding.is_damage:
-                    failed = True
-                    note(env, str(finding))
-        if plain:
-            rows.append(row)
-        else:
-            print_json(env, row)
-    if plain:
-        print_table(env, rows, COLUMNS)
-    return Exit.PARTIAL if failed else Exit.OK
 
 
 def print_made(env: Environment, services: Services, made: CreatedAgent, *, as_json: bool) -> int:

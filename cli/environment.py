@@ -9,12 +9,14 @@ import os
 import pwd
 import sys
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.cli.output import note
+from agentsdir.formats import times
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.layout import ROOT_NAME, Layout
@@ -120,6 +122,11 @@ class Environment:
         """The user's login name."""
         named = self._login or self.variables.get("USER") or self.variables.get("LOGNAME")
         return named or _login()
+
+    def now(self) -> datetime:
+        """Return the time."""
+        clock = self.overrides.get("now")
+        return times.from_text(clock()) if clock else datetime.now(UTC)
 
     @property
     def config_folder(self) -> Path:

@@ -72,6 +72,7 @@ _LIST_FIELDS = (
     "suspendedAt",
     "provider",
     "model",
+    "cwd",
     "descriptor",
     "counters",
     "usage",
@@ -115,7 +116,7 @@ def each_agent(layout: Layout, *, archived: bool = False) -> Iterator[ListedAgen
     """
     folder = layout.folder(archived=archived)
     for agent_id in layout.agent_ids(archived=archived):
-        listed = _listed(AgentPaths(folder / agent_id, agent_id))
+        listed = _listed(AgentPaths(f"{folder}/{agent_id}", agent_id))
         if listed is not None:
             yield listed
 
@@ -348,16 +349,23 @@ def document_row(paths: AgentPaths, document: dict[str, Any]) -> dict[str, Any]:
     """Return the row of an agent that `list` shows, from what its state.json says."""
     row = {name: document[name] for name in _LIST_FIELDS}
     row["agentId"] = paths.id  # an edited log may hold another id
-    row["status"] = _status_of(paths, document)
+    row["status"], row["question"] = _status_of(paths, document)
     row["pendingCount"] = pending_count(document)
     return row
 
 
-def _status_of(paths: AgentPaths, document: dict[str, Any]) -> str:
-    """Return `running`, `closed` or `idle`, computed on reading and never stored (D26)."""
+def _status_of(paths: AgentPaths, document: dict[str, Any]) -> tuple[str, dict[str, str] | None]:
+    """Return `running`, `closed` or `idle`, and the question that a running turn waits for.
+
+    They are computed on reading and never stored (D26).
+    """
     if document["state"] == SessionState.TERMINATED:
-        return "closed"
-    return "running" if locks.is_held(f"{paths.folder}/.turn") else "idle"
+        return "closed", None
+    if not locks.is_held(f"{paths.place}/.turn"):
+        return "idle", None
+    note = read_note(paths)
+    question = note.question if note else None
+    return "running", {"toolName": question.tool_name, "at": question.at} if question else None
 
 
 def unreadable_row(listed: ListedAgent) -> dict[str, Any]:
@@ -413,7 +421,7 @@ def last_agent(layout: Layout, folder: str, provider: str = "") -> Resolved:
         return (
             _is_of_kind(document, STRATEGIES[FOREGROUND])
             and document["cwd"] == folder
-            and provider in ("", document["type"])
+            and provider in ("", document["provider"])
         )
 
     whose = f"{provider} agent" if provider else "agent"

@@ -62,7 +62,7 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.store.agent import write_agent
-from agentsdir.formats.store.locks import Started, TurnNote, clear_note, write_note
+from agentsdir.formats.store.locks import OpenQuestion, Started, TurnNote, clear_note, write_note
 from agentsdir.formats.store.state import SessionState, check_transition
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ if TYPE_CHECKING:
 
 MAX_TICKS = "max_ticks"
 _NO_ANSWER = frozenset(kind for kind, row in BLOCKS.items() if row.speaker in ("user", "client"))
+_TOOL_NAME = 200
+"""Characters of a tool's name that `.turn` holds."""
 UNFINISHED_CALL = "The turn ended before this call returned."
 
 
@@ -106,7 +108,7 @@ class TurnContext:
         self.state = state
         self.id = services.ids.agent()
         self._held = held
-        self._process: Process | None = None
+        self._note: TurnNote | None = None
         self.denials: list[Denial] = []
 
     @property
@@ -148,12 +150,12 @@ class TurnContext:
 
     def _began(self, process: Process) -> None:
         """Write the program's process to `.turn`; the next holder ends it after a crash (D14)."""
-        write_note(self._held, TurnNote(self.id, this_process(), Started(*process)))
-        self._process = process
+        self._note = TurnNote(self.id, this_process(), Started(*process))
+        write_note(self._held, self._note)
 
     def clear_note(self) -> None:
         """Empty `.turn`, unless a process of the turn still runs: the next holder ends that one."""
-        if self._process is not None and not has_leftovers(self.paths):
+        if self._note is not None and not has_leftovers(self.paths):
             clear_note(self._held)
 
     def _named(self, native_id: str) -> None:
@@ -165,7 +167,8 @@ class TurnContext:
     def _confirm(self, ask: Callable[[ToolRequest], Decision], request: ToolRequest) -> Decision:
         """Ask for a tool call. A hook that fails denies it, and its failure is logged."""
         try:
-            decision = ask(request)
+            with self._noted_question(request):
+                decision = ask(request)
         except HookFailed as failed:
             with self.writer() as writer:
                 failure = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
@@ -174,6 +177,23 @@ class TurnContext:
         if not decision.allowed:
             self.denials.append(Denial.of(request, decision))
         return decision
+
+    @contextmanager
+    def _noted_question(self, request: ToolRequest) -> Iterator[None]:
+        """Have `.turn` say what the program waits for, as `list` shows it, until it is answered."""
+        note = self._note
+        if note is None:
+            yield
+            return
+        question = OpenQuestion(request.tool_name[:_TOOL_NAME], self.services.now())
+        # What only `list` reads must not fail a turn.
+        with suppress(AgentsdirError):
+            write_note(self._held, note._replace(question=question))
+        try:
+            yield
+        finally:
+            with suppress(AgentsdirError):
+                write_note(self._held, note)
 
 
 class TurnProvider(NamedTuple):

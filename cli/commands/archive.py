@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import Refusals, print_agents
+from agentsdir.cli.agent_table import print_agents
+from agentsdir.cli.agents import Refusals
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import find_agents
 from agentsdir.cli.output import note, print_json
 from agentsdir.cli.services import services_of
 from agentsdir.engine.close import archive_agent, unarchive_agent
+from agentsdir.engine.listing import Wanted
 from agentsdir.engine.lookup import each_agent
 from agentsdir.formats.errors import UsageError
 
@@ -50,7 +52,8 @@ def run(
         if agents or undo:
             raise UsageError("--list lists all, and goes with no agent and no --undo")
         layout.check_version(writing=False)
-        return print_agents(env, each_agent(layout, archived=True), as_json=as_json)
+        archived = each_agent(layout, archived=True)
+        return print_agents(env, archived, Wanted(everyone=True), as_json=as_json)
     if not agents:
         raise UsageError("no agent is named", hint="`agentsdir archive --list` shows archived ones")
     chosen = find_agents(env, agents, archived=undo)

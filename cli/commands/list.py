@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import typer
 
 from agentsdir.cli import options
-from agentsdir.cli.agents import print_agents
+from agentsdir.cli.agent_table import print_agents
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.exits import Exit
-from agentsdir.cli.output import note, print_json, print_table, wants_json
+from agentsdir.engine.listing import STATES, Wanted
 from agentsdir.engine.lookup import each_agent
-from agentsdir.engine.parse import list_native, native_row, stores_at, stores_of
+from agentsdir.formats import times
 from agentsdir.formats.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agentsdir.engine.lookup import ListedAgent
-    from agentsdir.engine.parse import ClientStore
-
-NATIVE_COLUMNS = ("id", "adapter", "modifiedAt", "branch", "cwd", "title")
+WHICH = "Which agents"
 
 
 def run(
@@ -34,67 +29,117 @@ def run(
             show_default="those in your home folder",
         ),
     ] = "",
+    here: Annotated[
+        bool,
+        typer.Option("--here", rich_help_panel=WHICH, help="Those that work in this folder"),
+    ] = False,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATE",
+            rich_help_panel=WHICH,
+            help=f"Those in this state: {', '.join(STATES)}; may be repeated",
+        ),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TAG", rich_help_panel=WHICH, help="Those that have this tag; repeated: all"
+        ),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=WHICH,
+            help="Those of this provider, such as claude; may be repeated",
+        ),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            rich_help_panel=WHICH,
+            help="Those used since then: 30m, 3h, 2d, 1w, a day (2026-11-28) or a time",
+        ),
+    ] = "",
+    everyone: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            rich_help_panel=WHICH,
+            help="Closed agents, too, and those that are removed when they are done",
+        ),
+    ] = False,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="Show below each agent the subagents that it made, closed ones, too"
+        ),
+    ] = False,
     native: Annotated[
         bool,
         typer.Option("--native", help="List the sessions in the clients' own stores, not agents"),
     ] = False,
-    everyone: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="List ephemeral agents, too: those that are removed when they are done"
-        ),
-    ] = False,
     as_json: options.TerminalJsonLines = False,
+    color: options.Color = "auto",
 ) -> int:
-    """List the agents: a table on a terminal, one JSON object a line in a pipe.
+    """List the agents, the one used last first: a table, or JSON Lines in a pipe.
 
     \b
     Examples:
       agentsdir list
-      agentsdir list --json | jq -r 'select(.state=="suspended").agentId'
+      agentsdir list --here --since 2d
+      agentsdir list --state suspended --json | jq -r .agentId
       agentsdir list --native
+
+    A narrow terminal shows fewer columns. Closed agents are left out, unless --all, --tree or
+    --state asks for them; `agentsdir archive --list` shows those that were put away.
 
     --native lists the sessions that Claude Code keeps below ~/.claude (or $CLAUDE_CONFIG_DIR) and
     Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini), the one written last first.
     """
     env: Environment = ctx.obj
     if native:
-        return _print_native(env, _stores(env, folder), as_json=as_json)
+        # It loads the readers of both clients.
+        from agentsdir.cli.native_table import print_native, stores_in
+
+        return print_native(env, stores_in(env, folder), as_json=as_json)
     if folder:
         raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
+    wanted = Wanted(
+        everyone=everyone,
+        folder=str(env.cwd.resolve()) if here else "",
+        states=frozenset(map(_known_state, state or ())),
+        providers=frozenset(provider or ()),
+        tags=frozenset(tag or ()),
+        since=_time_of(since, env.now()) if since else "",
+    )
     env.layout.check_version(writing=False)
-    agents = (one for one in each_agent(env.layout) if everyone or not _is_ephemeral(one))
-    return print_agents(env, agents, as_json=as_json)
+    return print_agents(
+        env, each_agent(env.layout), wanted, as_json=as_json, tree=tree, color=color
+    )
 
 
-def _is_ephemeral(listed: ListedAgent) -> bool:
-    return listed.document is not None and bool(listed.document["ephemeral"])
+def _known_state(given: str) -> str:
+    if given not in STATES:
+        raise UsageError(f"there is no state {given!r}", hint=f"one of {', '.join(STATES)}")
+    return given
 
 
-def _stores(env: Environment, folder: str) -> list[ClientStore]:
-    if not folder:
-        return stores_of(env.home, env.cwd, env.variables)
-    if not (env.cwd / folder).is_dir():
-        raise UsageError(f"{folder} is no folder")
-    return stores_at(env.cwd / folder)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _print_native(env: Environment, stores: Iterable[ClientStore], *, as_json: bool) -> Exit:
-    """Print a row for each session in the clients' stores; return the exit code."""
-    refused: list[OSError] = []
-
-    def refuse(error: OSError) -> None:
-        refused.append(error)
-        note(env, f"cannot read {error.filename}: {error.strerror}")
-
-    rows: list[dict[str, Any]] = []
-    plain = not wants_json(env, as_json)
-    for architecture, session in list_native(stores, refuse):
-        row = native_row(architecture, session)
-        if plain:
-            rows.append(row)
+def _time_of(given: str, now: datetime) -> str:
+    """Return the time that `--since` names: so long ago, or a day or a time, local by default."""
+    ago = re.fullmatch(r"([0-9]{1,6})([smhdw])", given)
+    try:
+        if ago:
+            moment = now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         else:
-            print_json(env, row)
-    if plain:
-        print_table(env, rows, NATIVE_COLUMNS)
-    return Exit.PARTIAL if refused else Exit.OK
+            moment = datetime.fromisoformat(given).astimezone(UTC)
+        return times.to_text(moment)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--since {given!r} is no time", hint="such as 30m, 3h, 2d, 1w or 2026-11-28"
+        ) from None

@@ -38,6 +38,7 @@ from agentsdir.formats.store.layout import (
     TEMPORARY,
     AgentPaths,
     open_plain,
+    open_sized,
     read_bytes,
     read_json,
 )
@@ -257,7 +258,7 @@ def current_document(paths: AgentPaths) -> dict[str, Any] | None:
     digest is checked, and that the log has its size and its last line. Raises `MemoryError`.
     """
     # Thousands of agents are listed: no `Path` and no buffered stream for each of their files.
-    folder = str(paths.folder)
+    folder = paths.place
     try:
         document = derived.document_from_bytes(read_bytes(f"{folder}/state.json", MAX_DOCUMENT))
         return document if _is_level(f"{folder}/events.jsonl", document) else None
@@ -267,9 +268,8 @@ def current_document(paths: AgentPaths) -> dict[str, Any] | None:
 
 def _is_level(path: str, document: dict[str, Any]) -> bool:
     """Tell whether a log ends with the line that a state.json speaks of."""
-    descriptor = open_plain(path)
+    descriptor, size = open_sized(path)
     try:
-        size = os.fstat(descriptor).st_size
         if size != document["logSize"]:
             return False
         tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))

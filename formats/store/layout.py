@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.formats import ids, jsontext
@@ -24,7 +25,6 @@ from agentsdir.formats.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 FORMAT = "agentsdir"
@@ -39,11 +39,16 @@ MAX_DOCUMENT = 64 * 1024 * 1024
 
 
 class AgentPaths:
-    """The files of one agent's folder."""
+    """The files of one agent's folder, whose path is `place`."""
 
-    def __init__(self, folder: Path, agent_id: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str, agent_id: str) -> None:
+        self.place = str(folder)
         self.id = agent_id
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder. Thousands of agents are listed, which needs no `Path` of each."""
+        return Path(self.place)
 
     @cached_property
     def descriptor(self) -> Path:
@@ -288,6 +293,11 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
     Raises `FileNotFoundError`, `UnsafePath` for anything that is no regular file, and where the
     system refuses `Invalid` (kind ``unreadable``), or `NotRecorded` when it was to be written.
     """
+    return open_sized(path, flags)[0]
+
+
+def open_sized(path: Path | str, flags: int = os.O_RDONLY) -> tuple[int, int]:
+    """Open a regular file as `open_plain` does; return the descriptor, and the size in bytes."""
     try:
         # O_NONBLOCK: opening a FIFO planted in place of a file must not hang.
         descriptor = os.open(
@@ -309,14 +319,13 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
         os.close(descriptor)
         # What is written here would be written there too, outside perhaps.
         raise UnsafePath(f"{path} is a hard link: the file has another name")
-    return descriptor
+    return descriptor, status.st_size
 
 
 def read_bytes(path: Path | str, most: int = -1) -> bytes:
     """Return a whole small file, or at most its first bytes (same errors as `open_plain`)."""
-    descriptor = open_plain(path)
+    descriptor, size = open_sized(path)
     try:
-        size = os.fstat(descriptor).st_size
         return _read_up_to(descriptor, size if most < 0 else min(most, size))
     finally:
         os.close(descriptor)

@@ -324,22 +324,35 @@ class Started(NamedTuple):
     started: int
 
 
+class OpenQuestion(NamedTuple):
+    """A call of a tool that waits for permission, and since when."""
+
+    tool_name: str
+    at: str
+
+
 class TurnNote(NamedTuple):
-    """A turn, the process that runs it, and the program that this process runs."""
+    """A turn, the process that runs it, and the program that this process runs.
+
+    `question` is what the program waits for at the moment.
+    """
 
     turn_id: str
     holder: Started
     process: Started
+    question: OpenQuestion | None = None
 
 
 def write_note(held: Held, note: TurnNote) -> None:
     """Write the note into the lock file that this process holds. Raises `NotRecorded`, `Busy`."""
     held.check()
-    document = {
+    document: dict[str, Any] = {
         "turn_id": note.turn_id,
         "holder": note.holder._asdict(),
         "process": note.process._asdict(),
     }
+    if note.question is not None:
+        document["question"] = jsontext.clean(note.question._asdict(), set())
     _write(held, jsontext.encode(document) + b"\n")
 
 
@@ -350,9 +363,12 @@ def clear_note(held: Held) -> None:
 
 def _write(held: Held, data: bytes) -> None:
     try:
-        os.ftruncate(held.descriptor, 0)
-        if data and os.pwrite(held.descriptor, data, 0) != len(data):
+        # A process that is killed in between leaves the new note, with spaces behind it.
+        there = min(os.fstat(held.descriptor).st_size, _MOST)
+        padded = data.ljust(there) if data else b""
+        if padded and os.pwrite(held.descriptor, padded, 0) != len(padded):
             raise NotRecorded(f"cannot write {held.path}: the disk is full")
+        os.ftruncate(held.descriptor, len(data))
     except OSError as error:
         raise NotRecorded(f"cannot write {held.path}: {error.strerror}") from error
 
@@ -369,7 +385,16 @@ def read_note(paths: AgentPaths) -> TurnNote | None:
     holder, process = _started(found.get("holder")), _started(found.get("process"))
     if holder is None or process is None:
         return None
-    return TurnNote(found["turn_id"], holder, process)
+    return TurnNote(found["turn_id"], holder, process, _question(found.get("question")))
+
+
+def _question(value: Any) -> OpenQuestion | None:
+    if not isinstance(value, dict):
+        return None
+    tool_name, at = value.get("tool_name"), value.get("at")
+    return (
+        OpenQuestion(tool_name, at) if isinstance(tool_name, str) and isinstance(at, str) else None
+    )
 
 
 def _started(value: Any) -> Started | None:

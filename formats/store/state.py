@@ -401,16 +401,21 @@ _ONLY_IF_TRUE = ("pendingMore", "imported", "unsent")
 _KEYS = tuple(saved.key for saved in _STATE_KEYS)
 # Key, `session`, `position`, `pending` or nothing, and the attribute there.
 _PLACES = tuple((key, *path.rpartition(".")[::2]) for key, path, _ in _STATE_KEYS)
-# Most values have but a type; a state.json is checked for each agent that is listed.
-_PLAIN = {
-    key: shape
-    for key, _, shape in _STATE_KEYS
-    if shape in (str, bool, dict) and key not in _ONLY_IF_TRUE
-}
-_OTHERS = [(key, shape) for key, _, shape in _STATE_KEYS if key not in _PLAIN]
-_PLAIN_TYPES = tuple(_PLAIN.values())
-_read_plain = itemgetter(*_PLAIN)
 _read_all = attrgetter(*(saved.attribute for saved in _STATE_KEYS))
+# A state.json is checked for each agent that is listed. Most of its values have but a type, and
+# most agents have the same types.
+_REQUIRED = [(saved.key, saved.shape) for saved in _STATE_KEYS if saved.key not in _ONLY_IF_TRUE]
+_OPTIONAL = [(saved.key, saved.shape) for saved in _STATE_KEYS if saved.key in _ONLY_IF_TRUE]
+_read_required = itemgetter(*(key for key, _ in _REQUIRED))
+_read_counts = itemgetter(*(key for key, shape in _REQUIRED if shape is int))
+# Key, shape, and whether an empty value has it.
+_NESTED = [
+    (key, shape, not isinstance(shape, dict) or str in shape)
+    for key, shape in _REQUIRED
+    if not isinstance(shape, type) and shape != _TEXT_OR_NULL and key != "costUsd"
+]
+_known_types: set[tuple[type, ...]] = set()
+"""Types of all required values, as far as they are right; bounded by what a shape allows."""
 
 
 def check_shape(document: dict[str, Any]) -> None:
@@ -418,12 +423,21 @@ def check_shape(document: dict[str, Any]) -> None:
 
     Raises `KeyError`, `TypeError` or `ValueError`.
     """
-    if tuple(map(type, _read_plain(document))) != _PLAIN_TYPES:
-        raise TypeError("a value of another type")
-    for key, shape in _OTHERS:
-        if key in _ONLY_IF_TRUE and key not in document:
-            continue
-        if not _fits(document[key], shape):
+    types = tuple(map(type, _read_required(document)))
+    if types not in _known_types:
+        for kind, (key, shape) in zip(types, _REQUIRED, strict=True):
+            if not _may_be(kind, shape):
+                raise TypeError(key)
+        _known_types.add(types)
+    counts = _read_counts(document)
+    if min(counts) < 0 or max(counts) > MAX_INT:
+        raise ValueError("a count")
+    for key, shape, may_be_empty in _NESTED:
+        value = document[key]
+        if (value or not may_be_empty) and not _fits(value, shape):
+            raise TypeError(key)
+    for key, shape in _OPTIONAL:
+        if key in document and not _fits(document[key], shape):
             raise TypeError(key)
     SessionState(document["state"])
     more = document.get("pendingMore", ())
@@ -432,6 +446,13 @@ def check_shape(document: dict[str, Any]) -> None:
         raise ValueError("pending")
     if not all(run.keys() == _RUN.keys() and run["messages"] for run in more):
         raise ValueError("pendingMore")
+
+
+def _may_be(kind: type, shape: Any) -> bool:
+    """Tell whether a value of a type may have a shape."""
+    if isinstance(shape, tuple):
+        return any(_may_be(kind, one) for one in shape)
+    return kind is shape or kind is type(shape)
 
 
 def _fits(value: Any, shape: Any) -> bool:

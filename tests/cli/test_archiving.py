@@ -95,7 +95,7 @@ def test_archived_agents_are_listed_like_the_others(shell: Any) -> None:
     assert (row["agentId"], row["name"], row["status"]) == (agent, "demo", "idle")
     assert check("session-list", row) == []
     table = shell.ok("archive", "--list", tty=True).out.splitlines()
-    assert [line.split()[0] for line in table] == ["agentId", agent]
+    assert [line.split()[0] for line in table] == ["agent", agent[:8]]
 
 
 @pytest.mark.parametrize("by", ["id", "name", "session id", "dashed session id"])

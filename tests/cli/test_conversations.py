@@ -355,22 +355,14 @@ def test_inspect_gives_saved_and_runtime_session_data(shell: Any) -> None:
 
 @pytest.mark.feature("B-02", "C-12")
 def test_list_is_a_table_on_a_terminal_and_json_lines_in_a_pipe(shell: Any) -> None:
-    """One row for each agent, sorted by id."""
-    agents = sorted([shell.new("--name", "one"), shell.new("--profile", "p")])
+    """One row for each agent, the newest first."""
+    agents = [shell.new("--name", "one"), shell.new("--profile", "p")][::-1]
     rows = shell.ok("list").rows
     assert [row["agentId"] for row in rows] == agents
     assert all(set(row) >= SESSION_FIELDS for row in rows)
     table = shell.ok("list", tty=True).out.splitlines()
-    assert table[0].split() == [
-        "agentId",
-        "name",
-        "state",
-        "status",
-        "provider",
-        "lastActivity",
-        "title",
-    ]
-    assert [line.split()[0] for line in table[1:]] == agents
+    assert table[0].split() == ["agent", "name", "state", "age", "provider", "folder"]
+    assert [line.split()[0] for line in table[1:]] == [agent[:8] for agent in agents]
     assert shell.ok("list", "--json", tty=True).rows == rows
 
 

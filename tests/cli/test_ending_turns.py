@@ -218,7 +218,7 @@ def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
     assert waiting.returncode == 13
     assert b"closed" in said
     assert shell.ok("close", top, "--json").rows[0]["before"] is True
-    listed = {row["agentId"]: row["status"] for row in shell.ok("list").rows}
+    listed = {row["agentId"]: row["status"] for row in shell.ok("list", "--all").rows}
     assert (listed[top], listed[low]) == ("closed", "closed")
     for verb in (("send", top, "x"), ("queue", top, "x"), ("interrupt", top), ("reset", top)):
         assert shell(*verb).code == 13

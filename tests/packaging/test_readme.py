@@ -25,6 +25,9 @@ CHANGING = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "SESSION"),
     (re.compile(r"\b[a-z](?=[a-z]*\d)[a-z0-9]{23}\b"), "AGENT"),
+    (re.compile(r"^[a-z][a-z0-9]{7}(?=  )", re.MULTILINE), "SHORT"),
+    (re.compile(r"(?<=  )(now|\d+ (s|min) ago)(?=  )"), "AGE"),
+    (re.compile(r"(?<=\S)  +(?=\S)"), "  "),  # columns of a table
 )
 
 
@@ -85,6 +88,10 @@ def on_a_terminal(commands: list[str], env: dict[str, str]) -> list[str]:
 def normal(text: str, home: Path) -> str:
     """Return output with ids, times and places made alike."""
     text = text.replace(str(home), "/home/me").replace(str(ROOT), "/home/me/project")
+    # In a table the beginning of a long path is left out.
+    cut = re.search(r"…(/?\S+)", text)
+    if cut and str(ROOT).endswith(cut[1]):
+        text = text.replace(cut[0], "/home/me/project")
     for pattern, name in CHANGING:
         text = pattern.sub(name, text)
     return text

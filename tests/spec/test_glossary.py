@@ -53,6 +53,7 @@ def test_every_module_of_the_engine_has_a_word() -> None:
         "services",
         "settings",
         "create",
+        "listing",
         "parse",
         "replay",
     }  # as their commands say
