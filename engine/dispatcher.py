@@ -20,10 +20,11 @@ from agentsdir.engine.outbox import deliver_waiting
 from agentsdir.engine.providers import find_provider
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
-from agentsdir.engine.result import QueuedMessage, TurnResult
+from agentsdir.engine.result import QueuedMessage, TurnResult, milliseconds, tools_of
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.turn import SlotLease, Turn, TurnOptions, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats.blocks import block_key
 from agentsdir.formats.errors import (
     AgentsdirError,
     NoSuchAgent,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from agentsdir.engine.services import Services, TurnProcess
     from agentsdir.engine.spawn import SpawnedChild
-    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
@@ -151,7 +152,8 @@ def run_child(
         block = subagent_blocks(child.parent, [child.paths.id]).get(child.paths.id, {})
         if block.get("status") == "success":
             output = str(block.get("output"))
-            return TurnResult(child.message_id, None, "completed", output, None, None)
+            result = TurnResult(child.message_id, None, "completed", output, None, None)
+            return result._replace(agent_id=child.paths.id, name=child.name)
         if block.get("status") == "error":
             raise ProviderError(str(block.get("output"))) from None
         raise
@@ -427,10 +429,12 @@ def recorded_result(
     when the turn failed, and `SessionStateError` when the agent was closed before it.
     """
     turn_id: str | None = None
+    began = ""
+    said: dict[tuple[str, str], Block] = {}
     for record in read_records(paths.log):
         data = record.data
         if record.event == "turn.start" and message_id in data.get("message_ids", ()):
-            turn_id = data["turn_id"]
+            turn_id, began = data["turn_id"], record.ts
         elif record.event == "message.delivered" and turn_id is None:
             if data.get("message_id") == message_id:
                 raise SessionStateError(
@@ -445,9 +449,14 @@ def recorded_result(
         elif record.event == "turn.aborted":
             raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
         elif event := recorded_event(record):
+            if "block" in event:
+                said[block_key(event["block"])] = event["block"]
             on_event(event)
         if record.event == "turn.complete" and data.get("turn_id") == turn_id:
             response, stop, usage = data["response"], data["stop_reason"], data["usage"]
             cost = data.get("cost_usd")
-            return TurnResult(message_id, turn_id, "completed", response, stop, usage, cost=cost)
+            result = TurnResult(message_id, turn_id, "completed", response, stop, usage, cost=cost)
+            took, used = milliseconds(began, record.ts), tools_of(said.values())
+            state = read_agent(paths).state
+            return result.of_agent(state)._replace(duration_ms=took, tools_used=used)
     raise ProviderError(f"the log does not say how message {message_id} ended", kind="turn-unknown")

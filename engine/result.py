@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.formats import times
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agentsdir.adapters.protocol import Decision, ToolRequest
+    from agentsdir.formats.blocks import Block
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
@@ -120,6 +126,10 @@ class TurnResult(NamedTuple):
         notices: the messages that the end of the turn put into inboxes of other agents.
         error: the exception with which the turn ended.
         denials: the tool calls that were not allowed; None if another process ran the turn.
+        agent_id: whose turn it was; `name` and `session_id` are the agent's, `native_id` names the
+            client's session after the turn.
+        duration_ms: from the start of the turn to its end, both as the log has them.
+        tools_used: how often each tool was called, by its name, subagents' calls included.
     """
 
     message_id: str | None
@@ -134,6 +144,21 @@ class TurnResult(NamedTuple):
     notices: tuple[QueuedMessage, ...] = ()
     error: BaseException | None = None
     denials: tuple[Denial, ...] | None = None
+    agent_id: str | None = None
+    name: str | None = None
+    session_id: str | None = None
+    native_id: str | None = None
+    duration_ms: int | None = None
+    tools_used: dict[str, int] | None = None
+
+    def of_agent(self, state: AgentState) -> TurnResult:
+        """Return the result with what the state says of the agent."""
+        return self._replace(
+            agent_id=state.agent_id,
+            name=state.name or None,
+            session_id=state.session.id,
+            native_id=state.native["id"] or None,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `send --json` prints."""
@@ -149,4 +174,25 @@ class TurnResult(NamedTuple):
             "usage": self.usage,
             "costUsd": self.cost,
             **known,
+            "agentId": self.agent_id,
+            "name": self.name,
+            "sessionId": self.session_id,
+            "nativeId": self.native_id,
+            "durationMs": self.duration_ms,
+            "toolsUsed": self.tools_used,
         }
+
+
+def tools_of(logged: Iterable[Block]) -> dict[str, int]:
+    """Return how often each tool was called, by its name; a superseded call does not count."""
+    calls = (block for block in logged if block.get("type") == "tool_use")
+    return dict(Counter(str(b.get("toolName")) for b in calls if not b.get("superseded")))
+
+
+def milliseconds(start: str, end: str) -> int | None:
+    """Return the time between two timestamps, 0 if the clock was set back; None if one is none."""
+    try:
+        took = times.from_text(end) - times.from_text(start)
+    except ValueError:
+        return None
+    return max(round(took.total_seconds() * 1000), 0)

@@ -30,7 +30,7 @@ from agentsdir.engine.providers import (
     session_spec,
 )
 from agentsdir.engine.recovery import open_call_steps
-from agentsdir.engine.result import Denial, Ending, TurnResult
+from agentsdir.engine.result import Denial, Ending, TurnResult, milliseconds, tools_of
 from agentsdir.engine.sync import (
     ChangedTranscripts,
     LoggedBlocks,
@@ -416,6 +416,11 @@ class Attempt:
         return TurnOutput(self._text(), reason, usage, cost)
 
     @property
+    def tools_used(self) -> dict[str, int]:
+        """How often each tool was called, by its name."""
+        return tools_of(self._blocks.values())
+
+    @property
     def spent(self) -> tuple[dict[str, Any] | None, float | None]:
         """Tokens, and their cost in US dollars; None for what the provider does not report."""
         cost = self._metadata.get("costUSD")
@@ -521,6 +526,7 @@ class Turn:
         self._attempt: Attempt | None = None
         self._away_from_primary = True  # until the primary provider is found
         self._attempts = ExitStack()
+        self._began = self._ended = ""
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._notices: tuple[QueuedMessage, ...] = ()
 
@@ -645,7 +651,8 @@ class Turn:
                 "provider": writer.state.session.provider_name,
                 "attempt": 1,
             }
-            writer.append("turn.start", start, turn.services.now())
+            self._began = turn.services.now()
+            writer.append("turn.start", start, self._began)
         if self._message is not None and self._message.get("spawn"):
             self._apply(
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
@@ -702,7 +709,9 @@ class Turn:
             recorded=recorded,
             notices=self._notices,
             denials=tuple(self._turn.denials),
-        )
+            duration_ms=milliseconds(self._began, self._ended),
+            tools_used=self._attempt.tools_used if self._attempt else {},
+        ).of_agent(self.state)
 
     def _spent(self) -> dict[str, Any]:
         """Return the usage and the cost of a turn without an answer, as far as they are known."""
@@ -734,7 +743,8 @@ class Turn:
             found = writer.state.open_turn
             self._deferred = tuple(found["deferred"]) if found else ()
             steps = self._completion_steps(writer.state, ending)
-            writer.append(event, {"turn_id": turn.id, **data}, services.now())
+            self._ended = services.now()
+            writer.append(event, {"turn_id": turn.id, **data}, self._ended)
             if not steps and not self._away_from_primary:
                 self._deliver(writer, outcome)
                 return

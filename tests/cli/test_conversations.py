@@ -8,7 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.engine.dispatcher import recorded_result
+from agentsdir.formats import times
 from agentsdir.formats.blocks import EVENT_TYPES
+from agentsdir.formats.store.layout import AgentPaths
 
 SESSION_FIELDS = {
     "sessionId",
@@ -54,6 +57,12 @@ def test_send_under_json_prints_one_result(shell: Any) -> None:
         "usage",
         "costUsd",
         "denials",
+        "agentId",
+        "name",
+        "sessionId",
+        "nativeId",
+        "durationMs",
+        "toolsUsed",
         "durability",
     ]
     assert (result["type"], result["outcome"], result["response"]) == (
@@ -62,6 +71,26 @@ def test_send_under_json_prints_one_result(shell: Any) -> None:
         "one two",
     )
     assert result["usage"]["totalTokens"] == 4
+
+
+def test_send_under_json_says_whose_turn_it_was_how_long_it_took_and_what_it_used(
+    shell: Any,
+) -> None:
+    """By the log: so it is the same where another process ran the turn."""
+    agent = shell.script("tools.jsonl", "--name", "fox")
+    result = shell.ok("send", agent, "go", "--json").json
+    (row,) = shell.ok("list").rows
+    assert (result["agentId"], result["name"]) == (agent, "fox")
+    assert result["sessionId"] == row["sessionId"]
+    ran = [record for record in shell.log(agent) if record["event"].startswith("turn.")]
+    took = times.from_text(ran[1]["ts"]) - times.from_text(ran[0]["ts"])
+    assert result["durationMs"] == round(took.total_seconds() * 1000)
+    state = orjson.loads((shell.folder(agent) / "state.json").read_bytes())
+    assert result["nativeId"] == state["native"]["id"]
+    assert result["toolsUsed"] == {"Read": 1}
+    recorded = recorded_result(AgentPaths(shell.folder(agent), agent), result["messageId"], print)
+    same = ("agentId", "name", "sessionId", "nativeId", "durationMs", "toolsUsed")
+    assert {k: recorded.as_json()[k] for k in same} == {k: result[k] for k in same}
 
 
 @pytest.mark.feature("B-05", "C-12")
