@@ -25,6 +25,7 @@ GROUPS = {
         "list": "List the agents",
         "log": "Show a conversation, or what is added to it",
         "last": "Print the last answer",
+        "wait": "Wait until turns or messages have ended",
     },
     "Agents": {
         "inspect": "Show everything about one agent",

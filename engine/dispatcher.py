@@ -20,7 +20,7 @@ from agentsdir.engine.outbox import deliver_waiting
 from agentsdir.engine.providers import find_provider
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
-from agentsdir.engine.result import QueuedMessage, TurnResult, milliseconds, tools_of
+from agentsdir.engine.result import Ending, QueuedMessage, TurnResult, milliseconds, tools_of
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.turn import SlotLease, Turn, TurnOptions, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
@@ -32,7 +32,6 @@ from agentsdir.formats.errors import (
     ProviderError,
     SessionStateError,
     SlotsHeld,
-    TurnTimeout,
     Uncertain,
     UsageError,
 )
@@ -442,13 +441,10 @@ def recorded_result(
                 )
         elif turn_id is None or data.get("turn_id") != turn_id:
             continue
-        elif record.event == "turn.error":
-            raise ProviderError(data["message"], kind=data["kind"])
-        elif record.event == "turn.aborted" and data["reason"] == "timeout":
-            raise TurnTimeout("the turn was ended because its time was over")
-        elif record.event == "turn.aborted":
-            raise ProviderError(f"the turn was aborted: {data['reason']}", kind="turn-aborted")
-        elif event := recorded_event(record):
+        ending = Ending.of_record(record.event, data)
+        if ending is not None and (error := ending.as_error()) is not None:
+            raise error
+        if event := recorded_event(record):
             if "block" in event:
                 said[block_key(event["block"])] = event["block"]
             on_event(event)

@@ -6,12 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats import times
+from agentsdir.formats.errors import ProviderError, TurnTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agentsdir.adapters.protocol import Decision, ToolRequest
     from agentsdir.formats.blocks import Block
+    from agentsdir.formats.errors import AgentsdirError
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
@@ -61,6 +63,16 @@ class Ending(NamedTuple):
     def is_success(self) -> bool:
         """Whether the turn was completed."""
         return not (self.error or self.aborted)
+
+    def as_error(self) -> AgentsdirError | None:
+        """Return the failure as an error, as for one that another process had; None for none."""
+        if self.error:
+            return ProviderError(self.text, kind=self.error)
+        if self.aborted == "timeout":
+            return TurnTimeout("the turn was ended because its time was over")
+        if self.aborted:
+            return ProviderError(f"the turn was aborted: {self.aborted}", kind="turn-aborted")
+        return None
 
     @property
     def text_for_user(self) -> str:

@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "list": set(),
     "log": set(),
     "last": set(),
+    "wait": set(),
     "fork": set(),
     "export": set(),
     # What it takes in is validated first.
@@ -127,6 +128,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "list": ["list"],
         "log": ["log", "active"],
         "last": ["last", "active"],
+        "wait": ["wait", "active"],
         "fork": ["fork", "active"],
         "export": ["export", "active", "out"],
         "import": ["--root", "other", "import", "bundle.tar"],

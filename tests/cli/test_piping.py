@@ -26,7 +26,7 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
         return done
 
     agent = run("new", "--name", "demo").json["agentId"]
-    run("send", agent, stdin=ODD.encode())
+    sent = run("send", agent, stdin=ODD.encode()).json["messageId"]
     run("send", *PERSON, stdin=ODD.encode())
     (text,) = run("outbox").rows
     assert text["text"] == ODD
@@ -44,6 +44,7 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("replay", agent)
     run("log", agent)
     run("last", agent)
+    run("wait", sent)
     run("parse", str(shell.transcript(agent)))
     run("follow", "-", stdin=shell.ok("replay", agent, "--events").out.encode())
     run("list")

@@ -403,7 +403,7 @@ READERS = {
     "inspect": ["inspect", "demo"], "list": ["list"], "log": ["log", "demo"],
     "outbox": ["outbox"], "replay": ["replay", "demo"],
     "resolve": ["resolve", "most-recent-foreground"],
-    "restore": ["restore", "--dry-run"], "validate": ["validate"],
+    "restore": ["restore", "--dry-run"], "validate": ["validate"], "wait": ["wait", "demo"],
 }  # fmt: skip
 
 

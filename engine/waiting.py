@@ -1,0 +1,280 @@
+"""Waiting for turns and messages that other processes run, by reading their logs."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentsdir.engine.result import Ending
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    NoSuchAgent,
+    ProviderError,
+    SessionStateError,
+    TurnTimeout,
+)
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import open_agent, read_agent
+from agentsdir.formats.store.log import Position, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.log import Record
+
+START_PATIENCE = 10.0
+"""Seconds in which a process has to begin with a message that waits in an inbox."""
+_SHORTEST, _LONGEST = 0.02, 0.25
+"""Seconds between two looks; they grow from the first to the second."""
+_CHUNK = 4 * 1024 * 1024
+
+
+class Ended(NamedTuple):
+    """A turn or a message that has ended: `error` is why it failed, None for a completed turn."""
+
+    agent_id: str
+    message_id: str | None
+    turn_id: str | None
+    error: AgentsdirError | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row that `wait --json` prints."""
+        error = self.error
+        said = None if error is None else {"kind": error.kind, "message": error.message}
+        return {
+            "type": "ended",
+            "agentId": self.agent_id,
+            "messageId": self.message_id,
+            "turnId": self.turn_id,
+            "outcome": "completed" if error is None else "failed",
+            "error": said,
+        }
+
+
+class Watch:
+    """Reads an agent's log until a turn, or messages, have ended in it.
+
+    The log stays open, so that the end of an agent that is removed at once is seen.
+
+    Args:
+        turn_id: the turn that runs, if it is waited for.
+        messages: the ids of messages that are waited for.
+        start: where the log has none of their ends yet.
+    """
+
+    def __init__(
+        self,
+        paths: AgentPaths,
+        turn_id: str | None,
+        messages: Iterable[str],
+        start: Position = Position(),  # noqa: B008, it is immutable
+    ) -> None:
+        self.paths = paths
+        self.ended: list[Ended] = []
+        self._turns: dict[str, str | None] = {} if turn_id is None else {turn_id: None}
+        self._messages = dict.fromkeys(messages)
+        self._position = start
+        self._later = False
+        self._stream = open_agent(paths)
+
+    @classmethod
+    def of_agent(cls, paths: AgentPaths, *, pending: bool = True) -> Watch | None:
+        """Return a watch of the turn that an agent runs, and of the messages that wait.
+
+        Args:
+            pending: the messages, too.
+        """
+        state = read_agent(paths).state
+        turn = state.open_turn
+        runs = turn is not None and not turn["ended"] and locks.is_held(paths.turn)
+        messages = [one["messageId"] for one in state.pending] if pending else []
+        if not (runs or messages):
+            return None
+        return cls(paths, turn["turnId"] if runs and turn else None, messages, state.position)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is not over. At the end `.turn` is free, or the next turn runs."""
+        if self._turns or self._messages:
+            return True
+        return not self._later and locks.is_held(self.paths.turn)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a turn is waited for that has begun."""
+        return bool(self._turns)
+
+    def poll(self) -> None:
+        """Read what the log has more. Raises `NoSuchAgent` for an agent that is gone before."""
+        self._read()
+        if not (self._turns or self._messages) or self.paths.log.exists():
+            return
+        self._read()  # the last records may have come just before it went
+        if self._turns or self._messages:
+            raise NoSuchAgent(f"{self.paths.folder} is gone, and its log says no end")
+
+    def _read(self) -> None:
+        if os.fstat(self._stream.fileno()).st_size <= self._position.size:
+            return
+        self._stream.seek(self._position.size)
+        for line in read_log(self._stream, str(self.paths.log), self._position):
+            if line.after.size == line.offset:
+                return  # a writer is at work
+            self._position = line.after
+            if line.record is not None:
+                self._take(line.record)
+
+    def _take(self, record: Record) -> None:
+        data = record.data
+        if record.event == "turn.start":
+            begun = [one for one in data.get("message_ids", ()) if one in self._messages]
+            for message_id in begun:
+                del self._messages[message_id]
+                self._turns[data["turn_id"]] = message_id
+            self._later = not begun
+        elif record.event == "message.delivered" and data.get("message_id") in self._messages:
+            del self._messages[data["message_id"]]
+            why = "the agent was closed before the message was looked at"
+            error = SessionStateError(why, kind="closed")
+            self.ended.append(Ended(self.paths.id, data["message_id"], None, error))
+        elif (turn_id := data.get("turn_id")) in self._turns:
+            ending = Ending.of_record(record.event, data)
+            if ending is not None:
+                message_id = self._turns.pop(str(turn_id))
+                found = Ended(self.paths.id, message_id, turn_id, ending.as_error())
+                self.ended.append(found)
+
+    def give_up(self, error: Callable[[str], AgentsdirError]) -> None:
+        """End what is not over with an error, which is made of what it is about."""
+        for turn_id, message_id in self._turns.items():
+            why = error(f"turn {turn_id} of agent {self.paths.id}")
+            self.ended.append(Ended(self.paths.id, message_id, turn_id, why))
+        for message_id in self._messages:
+            why = error(f"message {message_id} of agent {self.paths.id}")
+            self.ended.append(Ended(self.paths.id, message_id, None, why))
+        self._turns.clear()
+        self._messages.clear()
+        self._later = True
+
+    def close(self) -> None:
+        """Close the log."""
+        self._stream.close()
+
+
+def find_message(layout: Layout, message_id: str) -> Watch | None:
+    """Return a watch of a message, wherever it is; None where no log has it.
+
+    All logs are searched for its id.
+    """
+    wanted = f'"{message_id}"'.encode()
+    for agent_id in layout.agent_ids():
+        with suppress(AgentsdirError, OSError):
+            paths = layout.agent(agent_id)
+            if _holds(paths, wanted) and _has_message(paths, message_id):
+                return Watch(paths, None, [message_id])
+    return None
+
+
+def _holds(paths: AgentPaths, wanted: bytes) -> bool:
+    before = b""
+    with open_agent(paths) as stream:
+        while piece := stream.read(_CHUNK):
+            if wanted in before + piece:
+                return True
+            before = piece[-len(wanted) :]
+    return False
+
+
+def _has_message(paths: AgentPaths, message_id: str) -> bool:
+    with open_agent(paths) as stream:
+        return any(
+            line.record is not None
+            and line.record.event == "message.enqueued"
+            and line.record.data.get("message_id") == message_id
+            for line in read_log(stream, str(paths.log))
+        )
+
+
+def running(layout: Layout, *, without: str | None = None) -> Iterator[Watch]:
+    """Yield a watch of each turn that runs. An agent that cannot be read is passed over.
+
+    Args:
+        without: the id of an agent that is not waited for.
+    """
+    for agent_id in layout.agent_ids():
+        watch = None
+        with suppress(AgentsdirError, OSError):
+            paths = layout.agent(agent_id)
+            if agent_id != without and locks.is_held(paths.turn):
+                watch = Watch.of_agent(paths, pending=False)
+        if watch is not None:
+            yield watch
+
+
+def wait_for(
+    watches: Sequence[Watch], sleep: Callable[[float], None], *, timeout: float = 0
+) -> Iterator[Ended]:
+    """Yield what has ended, as it ends, until nothing is waited for.
+
+    A turn whose process died has failed (``turn-aborted``). Without a timeout a message with which
+    no process begins is given up after `START_PATIENCE` (``not-running``).
+
+    Args:
+        timeout: seconds after which what is not over is given up (``wait-timeout``); 0 for never.
+    """
+    begun = time.monotonic()
+    seen_running = dict.fromkeys(watches, begun)
+    pause = _SHORTEST
+    waiting = list(watches)
+    while waiting:
+        now = time.monotonic()
+        for watch in list(waiting):
+            held = locks.is_held(watch.paths.turn)
+            _poll(watch)
+            if watch.waits and not held:
+                _give_up_if_lost(watch, now - seen_running[watch], timeout)
+            elif held:
+                seen_running[watch] = now
+            if timeout and now - begun >= timeout:
+                watch.give_up(_too_late(timeout))
+            yield from watch.ended
+            watch.ended.clear()
+            if not watch.waits:
+                waiting.remove(watch)
+        if waiting:
+            left = timeout - (time.monotonic() - begun) if timeout else pause
+            sleep(max(min(pause, left), 0))
+            pause = min(pause * 1.5, _LONGEST)
+
+
+def _poll(watch: Watch) -> None:
+    try:
+        watch.poll()
+    except NoSuchAgent as error:
+        gone = error.message
+        watch.give_up(lambda what: NoSuchAgent(f"{what}: {gone}"))
+
+
+def _give_up_if_lost(watch: Watch, unheld: float, timeout: float) -> None:
+    """Give up what no process runs; its log was read after `.turn` was seen to be free."""
+    hint = f"`agentsdir restore {watch.paths.id}` ends the turn"
+    if watch.has_turn:
+        watch.give_up(
+            lambda what: ProviderError(f"{what}: its process died", hint=hint, kind="turn-aborted")
+        )
+    elif not timeout and unheld >= START_PATIENCE:
+        run = f"`agentsdir send {watch.paths.id} --no-message` runs what waits"
+        watch.give_up(
+            lambda what: SessionStateError(
+                f"{what} waits, and no process runs it", hint=run, kind="not-running"
+            )
+        )
+
+
+def _too_late(timeout: float) -> Callable[[str], AgentsdirError]:
+    return lambda what: TurnTimeout(
+        f"{what} has not ended after {timeout:g} s", kind="wait-timeout"
+    )
