@@ -165,9 +165,14 @@ class ResumableReader(TranscriptReader, Protocol):
     """A reader that can read on where it ended, in another process."""
 
     def resume(
-        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+        self,
+        session: SessionFiles,
+        sink: ParseSink,
+        reading: ReaderState | None,
+        *,
+        keeps: bool = True,
     ) -> ReaderState | None:
-        """Read a session into `sink`, and return where that ends.
+        """Read a session into `sink`, and return where that ends, unless `keeps` is False.
 
         Without a `reading`, the whole session is read, as `parse_transcripts` does. With one, the
         sink gets the blocks of later rows and files, each as a whole reading gives it, and in its

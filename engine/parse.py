@@ -218,19 +218,18 @@ def parse_session(found: FoundSession, *, hidden: bool, apart: bool = False) -> 
 
 
 def resume_session(
-    found: FoundSession, state: ReaderState | None
-) -> tuple[ParseSink, ReaderState | None]:
-    """Read one session without hidden blocks, from `state` on, as far as its reader can do that.
+    found: FoundSession, sink: ParseSink, state: ReaderState | None, *, keeps: bool
+) -> ReaderState | None:
+    """Read one session into `sink`, from `state` on, as far as its reader can do that.
 
-    Returns the sink and where the reading ended (`ResumableReader.resume`). Raises as
-    `parse_session` does, and anything for a `state` that does not fit.
+    Returns where the reading ended (`ResumableReader.resume`), if `keeps` says that it is wanted.
+    Raises as `parse_session` does, and anything for a `state` that does not fit.
     """
-    sink = ParseSink()
     with _reading(found) as reader:
         if isinstance(reader, ResumableReader):
-            return sink, reader.resume(found.files, sink, state)
+            return reader.resume(found.files, sink, state, keeps=keeps)
         reader.parse_transcripts(found.files, sink)
-    return sink, None
+    return None
 
 
 @contextmanager

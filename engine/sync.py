@@ -6,17 +6,19 @@ import os
 from array import array
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import ReaderState, program_of
-from agentsdir.engine.parse import FoundSession, parse_session, resume_session
+from agentsdir.engine.parse import FoundSession, resume_session
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCKS, EVENT_TYPES, Reducer, block_key, check_block
 from agentsdir.formats.errors import Invalid, NotRecorded, Uncertain
 from agentsdir.formats.ids import short_hash
 from agentsdir.formats.rows import LINE_CAP, read_lines
+from agentsdir.formats.sink import DROPPED, ParseSink
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts
 from agentsdir.formats.store.agent import all_synced, load_sound, open_agent, write_agent
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     )
     from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block, StreamEvent
-    from agentsdir.formats.sink import ParseSink
     from agentsdir.formats.store.agent import AgentWriter, UnpublishedAgent
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Cursor
@@ -114,6 +115,30 @@ def log_transcripts(writer: AgentWriter, changed: Sequence[Synced], ts: str) -> 
         writer.finish_rewrites()
 
 
+class _NumberedSink(ParseSink):
+    """A sink that also notes of each block what tells whether it has to be looked at.
+
+    Args:
+        since: by file name, the offset in bytes from which on rows are new.
+    """
+
+    def __init__(self, since: Mapping[str, int]) -> None:
+        super().__init__()
+        self._since = since
+        # By handle: the number of the block's key. And the handles of blocks of new rows.
+        self.numbers = array("I")
+        self.new: set[int] = set()
+
+    def add(self, block: Block) -> int:
+        """Append a block."""
+        handle = super().add(block)
+        if handle != DROPPED:
+            self.numbers.append(number_of(block_key(block)))
+            if _is_new(block, self._since):
+                self.new.add(handle)
+        return handle
+
+
 class ChangedTranscripts:
     """Reads a session's transcripts that were just stored, from the provider's own files.
 
@@ -166,14 +191,21 @@ class ChangedTranscripts:
             for one in self._changed
             if one.path in self._sources
         }
+        known = set(map(number_of, logged.keys()))
         with provider_errors():
-            sinks = self._read(logged, of_turn=of_turn)
-            for sink in sinks:
-                for block in sink.blocks("all"):
-                    self._keys.append(number_of(block_key(block)))
-                    yield from _unlogged(block, logged, since)
+            for sink in self._read(logged, since, of_turn=of_turn):
+                for handle in chain.from_iterable(sink.shown()):
+                    number = sink.numbers[handle]
+                    self._keys.append(number)
+                    if number not in known and handle not in sink.new:
+                        continue
+                    for block in _unlogged(sink.block(handle), logged, since):
+                        known.add(number_of(block_key(block)))
+                        yield block
 
-    def _read(self, logged: LoggedBlocks, *, of_turn: bool) -> Iterator[ParseSink]:
+    def _read(
+        self, logged: LoggedBlocks, since: Mapping[str, int], *, of_turn: bool
+    ) -> Iterator[_NumberedSink]:
         architecture = self._architecture
         if architecture.reader is None:
             return
@@ -181,20 +213,30 @@ class ChangedTranscripts:
             files = architecture.reader.discover(list(self._sources.values()))
         sessions = [FoundSession(architecture, one) for one in files]
         if self._size >= _CHUNK and len(sessions) == 1:
-            yield self._resume(sessions[0], self._checkpoint(logged) if of_turn else None)
+            known = self._checkpoint(logged) if of_turn else None
+            sink = None if known is None else self._read_on(sessions[0], since, known)
+            if sink is None:
+                sink = _NumberedSink(since)
+                self._end = resume_session(sessions[0], sink, None, keeps=True)
+            yield sink
             return
         for found in sessions:
-            yield parse_session(found, hidden=False)
+            sink = _NumberedSink(since)
+            resume_session(found, sink, None, keeps=False)
+            yield sink
 
-    def _resume(self, found: FoundSession, known: Checkpoint | None) -> ParseSink:
-        if known is not None:
-            # Whatever is wrong with a state, the whole transcript is there.
-            with suppress(Exception):
-                sink, self._end = resume_session(found, ReaderState(known.size, known.state))
-                self._begin = known.size
-                self._keys.extend(known.keys)
-                return sink
-        sink, self._end = resume_session(found, None)
+    def _read_on(
+        self, found: FoundSession, since: Mapping[str, int], known: Checkpoint
+    ) -> _NumberedSink | None:
+        """Read on from a checkpoint; None where that cannot be, whatever is wrong with it."""
+        sink = _NumberedSink(since)
+        state, keeps = ReaderState(known.size, known.state), self._size - known.size >= _CHUNK
+        try:
+            self._end = resume_session(found, sink, state, keeps=keeps)
+        except Exception:  # noqa: BLE001, the whole transcript is there
+            return None
+        self._begin = known.size
+        self._keys.extend(known.keys)
         return sink
 
     def _checkpoint(self, logged: LoggedBlocks) -> Checkpoint | None:
@@ -365,18 +407,22 @@ def _digest(block: Block) -> str:
         return short_hash(jsontext.encode(jsontext.clean(compared, set())))
 
 
+def _is_new(block: Block, since: Mapping[str, int]) -> bool:
+    """Tell whether a block stands in a new row."""
+    place = block.get("source") or {}
+    start = since.get(str(place.get("file")))
+    offset = place.get("offset")  # none for what opens and closes a thread
+    return start is not None and (offset is None or offset >= start)
+
+
 def _unlogged(block: Block, logged: LoggedBlocks, since: Mapping[str, int]) -> Iterator[Block]:
     """Yield a block of a transcript if the log lacks it or has it differently.
 
     Args:
         since: by source name, the offset in bytes from which on rows are new.
     """
-    place = block.get("source") or {}
-    start = since.get(str(place.get("file")))
-    offset = place.get("offset")  # none for what opens and closes a thread
-    is_new = start is not None and (offset is None or offset >= start)
     if not logged.has(block):
-        if not is_new or block.get("superseded"):
+        if not _is_new(block, since) or block.get("superseded"):
             return
     elif not logged.differs(block):
         return

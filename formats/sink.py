@@ -306,7 +306,8 @@ class ParseSink:
         """Return how many blocks were added, which is the handle of the next one."""
         return len(self._kind_of)
 
-    def _shown(self) -> list[range]:
+    def shown(self) -> list[range]:
+        """Return the runs of handles that are shown, in their order."""
         runs = [range(len(self))] if self._runs is None else self._runs
         if not self._moved:
             return runs
@@ -351,7 +352,7 @@ class ParseSink:
         self._write(len(self._held))
         pieces = self._spool.pieces
         changed = sorted({*self._late, *self._superseded, *self._rewritten})
-        for run in self._shown() if runs is None else runs:
+        for run in self.shown() if runs is None else runs:
             start = run.start
             for handle in changed[bisect_left(changed, start) : bisect_left(changed, run.stop)]:
                 if start < handle:
@@ -362,6 +363,12 @@ class ParseSink:
                     yield _lengthened(self._line(handle), {"superseded": True})
                 start = handle + 1
             yield from pieces(start, run.stop)
+
+    def block(self, handle: int) -> Block:
+        """Return one block as `blocks("all")` yields it."""
+        (line,) = self.pieces("all", [range(handle, handle + 1)])
+        found: Block = orjson.loads(line)
+        return found
 
     def _line(self, handle: int) -> bytes:
         line = self._rewritten.get(handle) or self._spool.line(handle)
@@ -382,7 +389,7 @@ class ParseSink:
         """Return the runs of live blocks of each conversation that has any, in their order."""
         names = [conversation for conversation, _ in self._kinds]
         found: dict[str, list[range]] = {}
-        for handle in chain.from_iterable(self._shown()):
+        for handle in chain.from_iterable(self.shown()):
             if handle in self._superseded:
                 continue
             runs = found.setdefault(names[self._kind_of[handle]], [])
@@ -395,7 +402,7 @@ class ParseSink:
     def counts(self, view: View = "live") -> dict[tuple[str, str], int]:
         """Return how many blocks of the view each (conversation, type) has."""
         totals: Counter[int] = Counter()
-        for run in self._shown():
+        for run in self.shown():
             totals.update(self._kind_of[run.start : run.stop])
         if view == "live":
             totals.subtract(self._kind_of[handle] for handle in self._shown_superseded())
@@ -408,7 +415,7 @@ class ParseSink:
 
     def _shown_superseded(self) -> Iterator[int]:
         superseded = sorted(self._superseded)
-        for run in self._shown() if superseded else ():
+        for run in self.shown() if superseded else ():
             yield from superseded[
                 bisect_left(superseded, run.start) : bisect_left(superseded, run.stop)
             ]

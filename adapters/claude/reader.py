@@ -43,9 +43,14 @@ class ClaudeReader:
         read_session(session, sink)
 
     def resume(
-        self, session: SessionFiles, sink: ParseSink, reading: ReaderState | None
+        self,
+        session: SessionFiles,
+        sink: ParseSink,
+        reading: ReaderState | None,
+        *,
+        keeps: bool = True,
     ) -> ReaderState | None:
-        return resume_session(session, sink, reading)
+        return resume_session(session, sink, reading, keeps=keeps)
 
     def is_storage(self, folder: Path) -> bool:
         return store.is_storage(folder)

@@ -41,9 +41,9 @@ def read_session(session: SessionFiles, sink: BlockSink) -> None:
 
 
 def resume_session(
-    session: SessionFiles, sink: BlockSink, reading: ReaderState | None
+    session: SessionFiles, sink: BlockSink, reading: ReaderState | None, *, keeps: bool
 ) -> ReaderState | None:
-    """Read a session as `ResumableReader` says, and keep its end in a snapshot.
+    """Read a session as `ResumableReader` says; its end is a snapshot.
 
     Subagents' files that were read before are passed over: only the calls and threads in them
     matter to other files. Rows of a file that is read again would come in another order.
@@ -68,14 +68,14 @@ def resume_session(
         if is_main and reading is not None:
             parser.resume(reading.state["main"])
         end = parser.run(source, start if is_main else BEGINNING)
-        if is_main:
+        if is_main and keeps:
             place, state = end, parser.snapshot()
         parser.finish()
     if reading is not None:
         parsers.check_order(session)
         if any(files.get(name) is not has_sidecar for name, has_sidecar in known.items()):
             raise ValueError("a subagent's file is gone, or has another sidecar")
-    shared = parsers.snapshot()
+    shared = parsers.snapshot() if keeps else {}
     parsers.finish()
     if place is None or state is None:
         return None

@@ -540,21 +540,6 @@ def _run(handle: int) -> range:
 # One session: the main thread, then its subagents' threads.
 
 
-def read_session(session: SessionFiles, sink: ParseSink) -> None:
-    """Read a session into `sink`: the main thread, then its subagents' in the order given."""
-    _read(session, sink, None, keeps=False)
-
-
-def resume_session(
-    session: SessionFiles, sink: ParseSink, reading: ReaderState | None
-) -> ReaderState | None:
-    """Read a session as `ResumableReader` says, if its main transcript is a log.
-
-    Of a subagent's file that was read before, only what links it to a call is kept.
-    """
-    return _read(session, sink, reading and reading.state, keeps=True)
-
-
 class EarlierThread(GeminiThread):
     """The thread of a subagent's file that was read before, of which only the links are kept."""
 
@@ -576,17 +561,19 @@ def _link_state(thread: GeminiThread) -> list[Any]:
     return [thread.file, thread.conversation, moments]
 
 
-def _read(
-    session: SessionFiles, sink: ParseSink, known: dict[str, Any] | None, *, keeps: bool
-) -> ReaderState | None:
-    """Read a session into `sink`; return where that ends, if that is wanted and can be known.
+def read_session(session: SessionFiles, sink: ParseSink) -> None:
+    """Read a session into `sink`: the main thread, then its subagents' in the order given."""
+    resume_session(session, sink, None, keeps=False)
 
-    Args:
-        session: the session.
-        sink: takes the blocks.
-        known: where an earlier reading ended. Raises an error where all has to be read.
-        keeps: whether the end is wanted.
+
+def resume_session(
+    session: SessionFiles, sink: ParseSink, reading: ReaderState | None, *, keeps: bool
+) -> ReaderState | None:
+    """Read a session as `ResumableReader` says, from `reading` on if that is of a log.
+
+    Of a subagent's file that was read before, only what links it to a call is kept.
     """
+    known = None if reading is None else reading.state
     for remark in session.remarks:
         sink.finding(remark)
     first = session.transcripts[0]
@@ -601,7 +588,7 @@ def _read(
     if known is not None:
         earlier = {file: EarlierThread(file, *link) for file, *link in known["threads"]}
     threads = [
-        ParsedThread(transcript, sink, keeps=keeps, known=known if transcript is first else None)
+        ParsedThread(transcript, sink, known=known if transcript is first else None, keeps=keeps)
         for transcript in session.transcripts
         if transcript.source.name not in earlier
     ]

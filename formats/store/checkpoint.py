@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.store.stamps import read_sealed, write_sealed
@@ -46,8 +47,12 @@ class Checkpoint(NamedTuple):
 
 
 def number_of(key: tuple[str, str]) -> int:
-    """Return a number of 32 bits for the key of a block."""
-    return crc32("\0".join(key).encode("utf-8", "surrogatepass"))
+    """Return a number of 32 bits for the key of a block, the same before and after encoding."""
+    text = "\0".join(key)
+    try:
+        return crc32(text.encode())
+    except UnicodeEncodeError:
+        return crc32(jsontext.clean(text, set()).encode())
 
 
 def read_checkpoint(paths: AgentPaths) -> Checkpoint | None:

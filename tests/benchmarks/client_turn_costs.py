@@ -8,11 +8,13 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claude_rows import write
-from rows_client import NAME, ROWS, STORE, main_file
+import claude_rows
+import gemini_rows
+from rows_client import CLAUDE_ROWS, GEMINI_ROWS, main_file
 from turn_costs import TIME, Root, least, loads
 
 from agentsdir.engine.create import NewAgent, create_agent
@@ -21,29 +23,31 @@ from agentsdir.formats.source import Source
 from agentsdir.formats.store.agent import read_agent, write_agent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentsdir.formats.store.layout import AgentPaths
 
 MEGABYTES = 100
 
 
 def publish(site: Path) -> None:
-    """Make the client an adapter that is installed."""
-    info = site / f"{NAME}-1.dist-info"
+    """Make the clients adapters that are installed."""
+    info = site / "rows_clients-1.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rows-clients\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
-        f"[agentsdir.adapters]\n{NAME} = rows_client:ARCHITECTURE\n"
+        "[agentsdir.adapters]\nrows-claude = rows_client:CLAUDE\nrows-gemini = rows_client:GEMINI\n"
     )
     sys.path.insert(0, str(site))
 
 
-def long_agent(root: Root) -> AgentPaths:
+def long_agent(root: Root, provider: str, write: Callable[[Path, int], None]) -> AgentPaths:
     """Make an agent whose client's transcript is long, and stored."""
-    new = NewAgent(cwd="/w", login="me", provider=NAME)
+    new = NewAgent(cwd="/w", login="me", provider=provider)
     paths = root.layout.agent(create_agent(root.services(), new))
     client = main_file(read_agent(paths).state.native["id"])
-    client.parent.mkdir()
-    write(client, MEGABYTES * 1_000_000, ROWS)
+    client.parent.mkdir(exist_ok=True)
+    write(client, MEGABYTES * 1_000_000)
     with write_agent(paths, disk=root.services().disk) as writer:
         synced = writer.store(client.name, "main", Source("c", path=client))
         assert synced is not None
@@ -56,15 +60,19 @@ def main() -> None:
     gc.set_threshold(100_000)
     publish(Path(sys.argv[1]) / "site")
     root = Root(Path(sys.argv[1]) / "root")
-    paths = long_agent(root)
     prompt = [{"type": "text", "text": "go on"}]
-
-    def turn() -> None:
-        send(root.services(), paths, prompt, lambda _event: None)
-
-    (client,) = STORE.iterdir()
-    turn()  # it reads the whole transcript, as any first one
-    print(json.dumps({"client": least(turn, lambda: loads(client))}))
+    found = {}
+    for name, write in (
+        ("claude", lambda path, size: claude_rows.write(path, size, CLAUDE_ROWS)),
+        ("gemini", lambda path, size: gemini_rows.write_turns(path, size, GEMINI_ROWS)),
+    ):
+        paths = long_agent(root, f"rows-{name}", write)
+        client = main_file(read_agent(paths).state.native["id"])
+        turn = partial(send, root.services(), paths, prompt, lambda _event: None)
+        turn()  # it reads the whole transcript, as any first one
+        found[name] = least(turn, partial(loads, client))
+        client.unlink()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ file's body twice. The mixes differ in how much a tool returns:
 usual    1 to 50 KB, log-normal with a median of 4.5 KB, as in the Claude transcripts here
 small    some 100 bytes, as in the recordings of short scripted sessions
 resumed  as usual, and after each third of the file a resume restates all messages
+turns    as usual, and each turn begins with a resume, which restates the last messages: the client
+         has compressed the others
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ ODDITIES = ("é", "—", "日本語", "🙂", "\x1b[32mok\x1b[0m", '"quoted"', "
 CWD = "/home/dev/project"
 POOL = 300_000
 RESUMES = 2
+HISTORY = 200
+"""How many messages a resume restates where the client has compressed the others: some 2 MB."""
 CONTEXT = {
     "id": "d04923d38bb0f6017037e74183378ef4",
     "type": "user",
@@ -180,6 +184,7 @@ class Log:
     """Writes messages as an append-only log, and restates them as a resume does."""
 
     def __init__(self, session: Session, *, resumes: bool) -> None:
+        """`resumes` is whether there are any, for which messages are kept."""
         self._session = session
         self._resumes = resumes
         self._said: list[dict[str, Any]] = []
@@ -208,6 +213,14 @@ class Log:
             yield self._set()
         if self._resumes:
             self._said += rows
+
+    def turn(self) -> Iterator[bytes]:
+        """Yield what the client appends when it is started for one turn."""
+        yield from self.start()
+        self._said = self._said[-HISTORY:]
+        yield from self.resume()
+        for message in self._session.turn():
+            yield from self.message(message)
 
     def resume(self) -> Iterator[bytes]:
         """Yield what a resume in a later minute appends: every message anew, contents as parts."""
@@ -261,6 +274,15 @@ def log(session: Session, size: int, *, resumes: int) -> Iterator[bytes]:
             resumes, fresh = resumes - 1, 0
 
 
+def write_turns(path: Path, size: int, writer: Log) -> None:
+    """Write whole turns of a session until the file has `size` bytes."""
+    written = 0
+    with path.open("wb") as file:
+        while written < size:
+            for row in writer.turn():
+                written += file.write(row)
+
+
 def document(session: Session, size: int) -> Iterator[bytes]:
     """Yield the pieces of an indented document of about `size` bytes."""
     head = orjson.dumps(session.header, option=orjson.OPT_INDENT_2)[:-2]
@@ -281,6 +303,9 @@ def main() -> None:
     path, size = Path(sys.argv[1]), int(float(sys.argv[2]) * 1e6)
     mix = sys.argv[3] if len(sys.argv) > 3 else "usual"
     session = Session(mix, int(sys.argv[4]) if len(sys.argv) > 4 else 7)
+    if mix == "turns":
+        write_turns(path, size, Log(session, resumes=True))
+        return
     if path.suffix == ".json":
         pieces = document(session, size)
     else:

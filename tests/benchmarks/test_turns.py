@@ -22,14 +22,15 @@ HERE = Path(__file__).parent
 # whole `send` of one where the client takes no time, to decoding its transcript of 100 MB.
 BARS = {
     "turn_costs.py": {"event": 6.0, "turn": 2.0, "queue": 2.0, "sync": 0.1},
-    "client_turn_costs.py": {"client": 0.5},
+    "client_turn_costs.py": {"claude": 0.5, "gemini": 0.5},
 }
 NAMES = {
     "event": "one event, never synced",
     "turn": "turn 5,000 to turn 10",
     "queue": "queue behind 10,000 to 100",
     "sync": "storing a turn of 100 MB",
-    "client": "turn of a client of 100 MB",
+    "claude": "turn of Claude Code at 100 MB",
+    "gemini": "turn of Gemini CLI at 100 MB",
 }
 ATTEMPTS = 5
 

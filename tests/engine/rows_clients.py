@@ -100,9 +100,9 @@ class Reader(type(CLIENT.reader)):
     def detect(self, head, name):
         return False
 
-    def resume(self, session, sink, reading):
+    def resume(self, session, sink, reading, *, keeps=True):
         self.begins.append(reading and reading.size)
-        return super().resume(session, sink, reading)
+        return super().resume(session, sink, reading, keeps=keeps)
 
 
 ARCHITECTURE = Architecture("rows", "rows-cli", "made by a test", Reader(), Provider())
