@@ -147,6 +147,7 @@ class TurnPrinter:
             self.turn_options = self.turn_options._replace(
                 on_event=self._screen.take,
                 on_tick=self._screen.tick,
+                on_wait=self._screen.wait,
                 on_end=self._screen.end_turn,
             )
 

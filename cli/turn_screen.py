@@ -52,6 +52,7 @@ class TurnScreen:
         self._style = style_of(env, stream=env.stderr)
         self._encoding = encoding_of(env)
         self._view: TurnView | None = None
+        self._waiting: TurnView | None = None  # while other turns run
         self._began = 0.0
         self._is_busy = False
         self._ends_work = False  # the last thing that was shown is a line of work
@@ -60,7 +61,7 @@ class TurnScreen:
     def _viewed(self) -> TurnView:
         """Return the view of the turn that runs, as wide as the terminal is now."""
         if self._view is None:
-            self._began = time.monotonic()
+            self._began, self._waiting = time.monotonic(), None
             self._view = TurnView(DEFAULT_WIDTH, self._encoding, self._began)
         if self.status is not None:
             self._view.width = self.status.width
@@ -90,6 +91,19 @@ class TurnScreen:
         # Below a line that is not complete there is no place for it.
         if now >= self._began + _SHOWN_AFTER and not self._answer.is_in_line:
             self.status.draw(self._style(view.status(now), "faint"))
+
+    def wait(self) -> None:
+        """Draw that other turns run, before the one that is shown, or after it; as `tick`."""
+        if self._is_busy or self.status is None or self._view is not None:
+            return
+        now = time.monotonic()
+        if self._waiting is None:
+            self._waiting = TurnView(DEFAULT_WIDTH, self._encoding, now)
+            self._began = now
+        self._waiting.width = self.status.width
+        if now >= self._began + _SHOWN_AFTER and not self._answer.is_in_line:
+            text = self._waiting.waiting(now, "other turns run")
+            self.status.draw(self._style(text, "faint"))
 
     def end_turn(self, result: TurnResult | None = None) -> None:
         """Show the end of the turn that runs; the next event is one of the next turn."""

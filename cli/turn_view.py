@@ -518,12 +518,21 @@ class TurnView:
 
     def status(self, now: float) -> str:
         """Return what happens now in one line that is at least 2 columns narrower than `width`."""
-        took = max(now - self._began, 0)
-        frames = self._glyphs.frames
-        said = [f"{frames[int(took * 10) % len(frames)]} {_whole_seconds(took)}"]
+        said = [self._spinner(now)]
         if self._usage is not None:
             said += self._tokens(self._usage)
         said.append(self._doing())
+        return self._as_status(said)
+
+    def waiting(self, now: float, text: str) -> str:
+        """Return such a line for a turn that has not begun, or has ended: what is waited for."""
+        return self._as_status([self._spinner(now), text])
+
+    def _spinner(self, now: float) -> str:
+        took, frames = max(now - self._began, 0), self._glyphs.frames
+        return f"{frames[int(took * 10) % len(frames)]} {_whole_seconds(took)}"
+
+    def _as_status(self, said: list[str]) -> str:
         text = self._glyphs.between.join(said)
         return cut(text, min(self._columns, 80) - 2, self._glyphs.cut)
 
@@ -627,12 +636,16 @@ def _brief(output: Any) -> str:
 def _plain_text(output: Any) -> str:
     if isinstance(output, str):
         return output
-    if isinstance(output, list):
-        return "\n".join(
-            str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, dict) else str(part)
-            for part in output
-        )
-    return _pretty(output)
+    return "\n".join(map(_part_text, output)) if isinstance(output, list) else _pretty(output)
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, dict):
+        if isinstance(part.get("text"), str):
+            return str(part["text"])
+        if isinstance(part.get("type"), str):
+            return f"[{part['type']}]"
+    return _pretty(part)
 
 
 def _pretty(value: Any) -> str:

@@ -169,9 +169,6 @@ def _discard(_event: StreamEvent) -> None:
     """A command prints the events of its own turn only; other turns are in the log."""
 
 
-DISCARD_EVENTS = TurnOptions(_discard)
-
-
 class Dispatcher:
     """Runs the messages of agents in this process, and the turns that result from them.
 
@@ -193,6 +190,7 @@ class Dispatcher:
         self.known: dict[str, AgentState] = {}
         self._deferred: deque[Callable[[], None]] = deque()
         self._options: dict[str, TurnOptions] = {}
+        self._others = TurnOptions(_discard)
 
     def run_until(
         self, paths: AgentPaths, message_id: str, options: TurnOptions, *, wait: float
@@ -232,6 +230,7 @@ class Dispatcher:
     def _keep_options(self, paths: AgentPaths, options: TurnOptions) -> None:
         """Use the callbacks and the mode of `options` for later turns of the agent, too."""
         self._options[paths.id] = options._replace(record=False, timeout=0)
+        self._others = TurnOptions(_discard, on_tick=options.on_wait)
 
     def _run_until(
         self,
@@ -257,7 +256,7 @@ class Dispatcher:
                 while own is None and state.pending.has(message_id):
                     message = state.pending[0]
                     is_own = message["messageId"] == message_id
-                    chosen = options if is_own else DISCARD_EVENTS
+                    chosen = options if is_own else self._others
                     result = self._run_turn(paths, state, held, message, chosen)
                     if is_own:
                         own = result
@@ -362,7 +361,7 @@ class Dispatcher:
                 if self._services.start_turn is not None:
                     self._services.start_turn(queued.paths, queued.message_id, alone=False)
             return
-        options = self._options.get(queued.paths.id, DISCARD_EVENTS)
+        options = self._options.get(queued.paths.id, self._others)
         try:
             self._run_until(queued.paths, queued.message_id, options, locks.FOREVER)
         except (NotRecorded, Uncertain):

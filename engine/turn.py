@@ -484,6 +484,7 @@ class TurnOptions(NamedTuple):
         timeout: seconds after which the turn is ended; 0 sets no limit.
         on_tick: called several times a second while the turn runs, by a signal handler, amid
             anything that this process does. It must be brief, and must not raise.
+        on_wait: the same while the command that wants this turn runs others, before or after it.
         on_end: called with the result when the turn has ended.
     """
 
@@ -492,6 +493,7 @@ class TurnOptions(NamedTuple):
     permission_mode: str = ""
     timeout: float = 0
     on_tick: Callable[[], None] | None = None
+    on_wait: Callable[[], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,22 @@ def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
     letters = {"one": "a", "two": "b"}
     assert desk.said(f"{first}.out") == f"{letters[first]}: deny"
     assert desk.said(f"{second}.out") == f"{letters[second]}: allow"
+
+
+def test_no_status_is_drawn_over_a_question(desk: Desk) -> None:
+    """It is gone before the question, and comes again after the answer."""
+    desk.type("agentsdir send one a")
+    desk.begun("a")
+    desk.sees("waiting for the model")
+    desk.go()
+    desk.sees(PROMPT)
+    until(lambda: desk.console.shown.rstrip().endswith("]"), "that the prompt is whole")
+    asked = desk.console.shown
+    assert "waiting for the model" not in asked.split(ASKED)[1]
+    time.sleep(0.5)  # in which the line would be drawn five times
+    assert desk.console.shown == asked
+    desk.type("y")
+    desk.sees("a: allow")
 
 
 def test_a_job_in_the_background_asks_once_it_is_in_the_foreground(desk: Desk) -> None:

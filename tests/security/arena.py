@@ -133,7 +133,12 @@ class Arena:
     def environment(self) -> dict[str, str]:
         """Return the variables of a run."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
-        own = {"HOME": str(self.home), "AGENTSDIR_ROOT": str(self.root), "USER": "me"}
+        own = {
+            "HOME": str(self.home),
+            "AGENTSDIR_ROOT": str(self.root),
+            "AGENTSDIR_PROVIDER": "echo",
+            "USER": "me",
+        }
         return {**kept, **own, **self.variables}
 
     def run(self, *arguments: str, **options: Any) -> Ran:

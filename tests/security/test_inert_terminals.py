@@ -329,9 +329,9 @@ def test_an_escape_sequence_would_be_noticed(arena: Arena) -> None:
     """The terminal is real: what a program without `escape_controls` prints is seen."""
 
     def spoil() -> None:
-        from agentsdir.cli import conversation, output
+        from agentsdir.cli import output, turn_printer
 
-        conversation.escape_controls = output.escape_controls = lambda text: text
+        turn_printer.escape_controls = output.escape_controls = lambda text: text
 
     agent = arena.ok("new")
     ran = arena.run("send", agent, tty=True, stdin=EVIL.encode(), before=spoil)
