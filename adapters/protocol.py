@@ -499,6 +499,26 @@ class ProgramProvider(Provider, Protocol):
         """
 
 
+class RuleMeaning(NamedTuple):
+    """What a rule of a user's means that a client can be allowed tools with.
+
+    `rule` is the rule as it is kept and compared. `is_wide` is whether it allows any command.
+    `problem` is why it cannot be kept; empty for none.
+    """
+
+    rule: str
+    is_wide: bool = False
+    problem: str = ""
+
+
+@runtime_checkable
+class PermissionProvider(ProgramProvider, Protocol):
+    """A provider whose client takes rules for tools that it may use without asking."""
+
+    def read_rule(self, text: str) -> RuleMeaning:
+        """Return what a rule means, in the form of the client's own settings."""
+
+
 def program_of(provider: Provider) -> ProgramProvider | None:
     """Return a provider as one whose sessions are a real client's; None for any other."""
     if not provider.runs_program:

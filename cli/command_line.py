@@ -36,6 +36,7 @@ GROUPS = {
         "suspend": "Suspend an agent's session",
         "resume": "Make a suspended session active again",
         "set": "Change the working directory of an agent",
+        "permissions": "Show or change what agents may do without a question",
         "rename": "Give an agent another name",
         "tag": "Add tags to an agent, or remove some",
         "fork": "Make a new agent with the history of another one",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from agentsdir.cli.output import note
 from agentsdir.formats import times
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import SessionStateError, UsageError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.layout import ROOT_NAME, Layout
 
@@ -178,6 +178,19 @@ class Environment:
             except (OSError, ValueError):
                 return None
         return EnclosingTurn(given[1], given[2])
+
+    def check_outside_turn(self, what: str) -> None:
+        """Raise `SessionStateError` (kind ``in-turn``) in a tool call of an agent, of any root.
+
+        Args:
+            what: what a turn cannot change.
+        """
+        if self.variables.get("AGENTSDIR_TURN"):
+            raise SessionStateError(
+                f"a turn cannot change {what}",
+                hint="an agent must not grant itself anything; do it in a shell of your own",
+                kind="in-turn",
+            )
 
     @property
     def hook_of(self) -> list[str]:

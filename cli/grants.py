@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from agentsdir.adapters.protocol import RuleMeaning
 from agentsdir.cli.config import ownership_flaw
 from agentsdir.cli.output import note
 from agentsdir.engine.result import TERMINAL
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.store import files, locks
 from agentsdir.formats.store.agent import recorded_creation
@@ -28,9 +30,9 @@ from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.log import open_log, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from agentsdir.adapters.protocol import ToolRequest
+    from agentsdir.adapters.protocol import PermissionProvider, ToolRequest
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
@@ -93,6 +95,11 @@ class Mode(NamedTuple):
     at: str = ""
 
     @property
+    def id(self) -> str:
+        """What names the mode on a command line."""
+        return _digest(orjson.dumps([*self.scope, self.provider, None]))[:8]
+
+    @property
     def key(self) -> tuple[str, ...]:
         """What makes it this grant: an agent has one mode with a provider."""
         return (*self.scope, self.provider)
@@ -117,6 +124,14 @@ class Grants(NamedTuple):
         """Return the grants with a mode, which replaces the agent's; an empty one removes it."""
         others = tuple(one for one in self.modes if one.key != mode.key)
         return self._replace(modes=(*others, mode) if mode.mode else others)
+
+    def without(self, entries: Iterable[Rule | Mode]) -> Grants:
+        """Return the grants without some of them."""
+        keys = {(type(entry), entry.key) for entry in entries}
+        return Grants(
+            tuple(rule for rule in self.rules if (Rule, rule.key) not in keys),
+            tuple(mode for mode in self.modes if (Mode, mode.key) not in keys),
+        )
 
 
 def agent_scope(paths: AgentPaths, state: AgentState) -> Scope:
@@ -242,14 +257,30 @@ is_tool_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}").fullmatch
 
 def rules_allowing(request: ToolRequest) -> set[str]:
     """Return the rules of which each would allow a call. They are compared as they stand."""
-    rules = {request.rule, ALL_TOOLS} - {""}
-    return rules | {request.tool_name} if is_tool_name(request.tool_name) else rules
+    if not is_tool_name(request.tool_name):  # it may be spelled like the rule of a command
+        return {ALL_TOOLS}
+    return {request.tool_name, request.rule, ALL_TOOLS} - {""}
 
 
 def kept_rule(request: ToolRequest) -> str:
     """Return the rule that is kept when a call is to be allowed from now on; empty for none."""
     rule = request.rule
     return rule if is_tool_name(request.tool_name) and len(rule) <= _MAX_RULE else ""
+
+
+def rule_from(text: str, provider: PermissionProvider | None) -> RuleMeaning:
+    """Return what a rule means that the user typed.
+
+    Args:
+        provider: reads the rules of its client; None where nothing is known of them.
+    """
+    if not is_tool_name(text.partition("(")[0]) and text != ALL_TOOLS:
+        return RuleMeaning(text, problem="it does not begin with the name of a tool")
+    if len(text) > _MAX_RULE or not jsontext.is_exact(text):
+        return RuleMeaning(text, problem=f"it is no text of at most {_MAX_RULE} characters")
+    if provider is None:
+        return RuleMeaning(text, is_wide=text == ALL_TOOLS)
+    return provider.read_rule(text)
 
 
 def folder_of(state: AgentState) -> str:
@@ -285,9 +316,10 @@ def _read(path: Path, uid: int) -> bytes:
         raise
     except OSError as error:
         raise _Flawed(f"cannot be read: {error.strerror}") from error
+    if flaw := ownership_flaw(os.fstat(descriptor), uid):
+        os.close(descriptor)
+        raise _Flawed(flaw)
     with os.fdopen(descriptor, "rb") as stream:
-        if flaw := ownership_flaw(os.fstat(descriptor), uid):
-            raise _Flawed(flaw)
         return stream.read(MAX_SIZE + 1)
 
 

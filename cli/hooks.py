@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import orjson
 
 from agentsdir.adapters.processes import dying_with_parent
-from agentsdir.adapters.protocol import Decision
+from agentsdir.adapters.protocol import Decision, deny_all
 from agentsdir.cli.config import ownership_flaw
 from agentsdir.cli.confirm import ask_at_terminal
 from agentsdir.cli.environment import HOOK_OF
@@ -162,7 +162,9 @@ _NAME = 100
 class ToolConfirmation:
     """Decides whether an agent may use a tool: by a hook, else by the user's rules, else by asking.
 
-    A hook's no is final. Each denial is noted on stderr, except one that the user gave.
+    A hook's no is final. A subagent has no user to ask (decision D34): it may do what a rule of its
+    own allows, if a hook does not deny that. Each denial is noted on stderr, except one that the
+    user gave.
 
     Args:
         state: the agent's. Its name comes from the log, and only chooses among the user's hooks.
@@ -184,24 +186,39 @@ class ToolConfirmation:
 
     def __call__(self, request: ToolRequest) -> Decision:
         """Return the decision. Raises `HookFailed` if the hook gives none; that is noted, too."""
-        names = (self._state.name or "", self._state.agent_id)
+        is_allowed = not self._rules.isdisjoint(rules_allowing(request))
+        is_subagent = self._state.descriptor.get("type") == "subagent"
+        if is_subagent and not is_allowed:
+            return deny_all(request)
         try:
-            hook = find_hook(self._env, CONFIRMATION, names)
-            if hook is None:
-                return self._by_rule(request) or self._ask_user(request)
-            decision = self._ask_hook(hook, request)
+            hook = self._hook()
+            decision = self._ask_hook(hook, request) if hook else None
         except HookFailed as failed:
             self._note_denial(request, failed.message)
             raise
-        if not decision.allowed:
-            self._note_denial(request, decision.reason)
-        return decision
+        if decision is not None:
+            if not decision.allowed:
+                self._note_denial(request, decision.reason)
+            return decision
+        return Decision(allowed=True) if is_allowed else self._ask_user(request)
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook is asked, or would be if its file were right."""
+        try:
+            return self._hook() is not None
+        except HookFailed:
+            return True
+
+    def _hook(self) -> Path | None:
+        names = (self._state.name or "", self._state.agent_id)
+        return find_hook(self._env, CONFIRMATION, names)
 
     def _note_denial(self, request: ToolRequest, reason: str) -> None:
         tool = request.tool_name
         note(self._env, f"{tool if len(tool) <= _NAME else f'{tool[:_NAME]}…'} is denied: {reason}")
 
-    def _ask_hook(self, hook: Path, request: ToolRequest) -> Decision:
+    def _ask_hook(self, hook: Path, request: ToolRequest) -> Decision | None:
         state = self._state
         document = {
             "agent_id": state.agent_id,
@@ -216,12 +233,6 @@ class ToolConfirmation:
         if answer.status:
             return Decision(allowed=False, reason=answer.reason or f"{hook.name} said no")
         return _decision(hook, answer.out)
-
-    def _by_rule(self, request: ToolRequest) -> Decision | None:
-        """Return a yes if a rule is for this very call."""
-        if not self._rules.isdisjoint(rules_allowing(request)):
-            return Decision(allowed=True)
-        return None
 
     def _ask_user(self, request: ToolRequest) -> Decision:
         """Ask the user. No answer is a no."""
@@ -272,7 +283,8 @@ class ToolConfirmation:
         self._rules.add(rule)
         if answer.keep != "turn":
             self._record(rule, answer.keep)
-        return Decision(allowed=True, rule=rule)
+        # The client would not ask about it again, and the hook is to be asked each time.
+        return Decision(allowed=True, rule="" if self.has_hook else rule)
 
     def _record(self, rule: str, keep: Keep) -> None:
         """Write a rule into grants.json. The yes stands where that fails, which is noted."""
@@ -291,8 +303,11 @@ class ToolConfirmation:
         return self._env.layout.agent(self._state.agent_id)
 
 
-def _decision(hook: Path, out: bytes) -> Decision:
-    """Return the decision that a hook printed (docs/configuration.md, "Tool confirmation")."""
+def _decision(hook: Path, out: bytes) -> Decision | None:
+    """Return the decision that a hook printed (docs/configuration.md, "Tool confirmation").
+
+    It is None where the hook leaves it to the user's rules and to the user.
+    """
     if not out.strip():
         return Decision(allowed=True)
     document: Any = None
@@ -300,8 +315,10 @@ def _decision(hook: Path, out: bytes) -> Decision:
         document = orjson.loads(out)
     behavior = document.get("behavior") if isinstance(document, dict) else None
     message = document.get("message", "") if isinstance(document, dict) else None
-    if behavior not in ("allow", "deny") or not isinstance(message, str):
+    if behavior not in ("allow", "deny", "ask") or not isinstance(message, str):
         raise HookFailed(f"{hook} printed no valid decision", hook=CONFIRMATION)
+    if behavior == "ask":
+        return None
     if behavior == "deny":
         return Decision(allowed=False, reason=message or f"{hook.name} said no")
     changed = document.get("updatedInput")

@@ -141,13 +141,15 @@ def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     said = provider_config(env, state.session.provider_name)
     rules = rules_for(read_grants(env), env.layout.agent(state.agent_id), state)
+    confirmation = ToolConfirmation(env, state, rules, now)
     host = Host(
         home=env.home,
         variables=env.variables,
         command=said.command,
         environment=said.environment,
         permission_mode=said.permission_mode,
-        allowed=rules,
-        confirm=ToolConfirmation(env, state, rules, now),
+        # A client does not ask about what it may use, and a hook is to be asked about all.
+        allowed=() if confirmation.has_hook else rules,
+        confirm=confirmation,
     )
     return ClientConfig(host, said.model)

@@ -16,7 +16,6 @@ from agentsdir.adapters.protocol import (
     Profile,
     ProgramProvider,
     SessionSpec,
-    deny_all,
 )
 from agentsdir.engine.turn_lock import turn_marks
 from agentsdir.formats import ids
@@ -175,8 +174,6 @@ def _turn_host(
     paths: AgentPaths, state: AgentState, host: Host, record: Record | None, turn: TurnHost
 ) -> Host:
     ask = host.confirm
-    if state.descriptor.get("type") == "subagent":
-        ask = deny_all  # a background agent has no user to ask (decision D34)
     return host._replace(
         marks=turn_marks(paths, turn.turn_id),
         permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,

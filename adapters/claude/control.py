@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.protocol import ToolRequest
+from agentsdir.adapters.protocol import RuleMeaning, ToolRequest
 from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from agentsdir.adapters.protocol import Content, Decision
 
@@ -115,11 +115,48 @@ def exact_rule(tool: str, given: Any) -> str:
     return f"{tool}({command})"
 
 
+_is_handed = re.compile(
+    r"(?!mcp__)[A-Za-z][A-Za-z0-9_-]*|mcp__[A-Za-z0-9_-]+?__[A-Za-z0-9_-]+"
+).fullmatch
+
+
+def handed_tools(rules: Iterable[str]) -> list[str]:
+    """Return the rules that the client reads as exactly what they say: names of tools.
+
+    It reads `mcp__server` as all tools of a server, and a command as more than that command: with
+    input redirected, in `timeout`, or beside commands that only read. It asks about those, and they
+    are compared here.
+    """
+    return [rule for rule in rules if _is_handed(rule)]
+
+
 def _as_response(decision: Decision, given: Any) -> dict[str, Any]:
     if not decision.allowed:
         return {"behavior": "deny", "message": decision.reason or "permission was denied"}
     # Some versions take an approval for none unless it repeats the input.
-    return {
+    response = {
         "behavior": "allow",
         "updatedInput": given if decision.input is None else decision.input,
     }
+    if tools := handed_tools([decision.rule]):
+        rules = [{"toolName": tool} for tool in tools]
+        # A session of the client's control protocol is one run of it.
+        update = {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
+        response["updatedPermissions"] = [update]
+    return response
+
+
+def read_rule(text: str) -> RuleMeaning:
+    """Return what a rule means that a person gave, in the form of the client's own settings."""
+    tool, _, content = text.partition("(")
+    if not content:
+        return RuleMeaning(text, is_wide=text in (_COMMAND, "*"))
+    command = content[:-1]
+    if tool != _COMMAND or not content.endswith(")"):
+        problem = f"only {_COMMAND} has rules for what it is given, such as {_COMMAND}(git diff)"
+        return RuleMeaning(text, problem=problem)
+    if command.strip() in ("", "*", ":*"):
+        return RuleMeaning(_COMMAND, is_wide=True)
+    if command.endswith((":*", " *")):
+        return RuleMeaning(text, problem="a rule is for one whole command, and this is a pattern")
+    return RuleMeaning(text)

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.claude.tokens import ClaudeResult
-    from agentsdir.adapters.protocol import Content, NativeFile, Process, Profile, SessionSpec
+    from agentsdir.adapters.protocol import (
+        Content,
+        NativeFile,
+        Process,
+        Profile,
+        RuleMeaning,
+        SessionSpec,
+    )
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
@@ -194,6 +201,9 @@ class ClaudeProvider:
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
         return profile.files(".claude", "CLAUDE.md")
 
+    def read_rule(self, text: str) -> RuleMeaning:
+        return control.read_rule(text)
+
 
 # One session: a process of the client for each turn (decision D11).
 
@@ -329,6 +339,7 @@ class ClaudeSession:
         options = [
             ("--model", spec.model),
             ("--permission-mode", spec.host.permission_mode),
+            ("--allowedTools", ",".join(control.handed_tools(spec.host.allowed))),
             ("--system-prompt", spec.system_prompt),
             *((f"--{name}", spec.options.get(name, "")) for name in OPTIONS),
         ]

@@ -23,6 +23,7 @@ from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
 from agentsdir.adapters.processes import Program, command_of, environment_of
+from agentsdir.adapters.protocol import RuleMeaning
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
 from agentsdir.formats.errors import ProviderError
@@ -313,6 +314,8 @@ _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would not get the signal that interrupts it.
 _OUR_VARIABLES = {"GEMINI_CLI_NO_RELAUNCH": "true"}
 MODES = ("", "default", "auto_edit", "yolo", "plan")
+_SHELL = "run_shell_command"
+_is_tool = re.compile(r"[A-Za-z][A-Za-z0-9_-]*").fullmatch
 _LONGEST_PROMPT = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops the rest with a warning."""
 _TEMPORARY = "/tmp"  # noqa: S108, where no other is named
@@ -486,7 +489,11 @@ class GeminiSession:
             opening = f"--resume={spec.native_id}"
         elif takes_session_id(command, environment):
             opening = f"--session-id={spec.native_id}"
-        options = [("--model", spec.model), ("--approval-mode", spec.host.permission_mode)]
+        options = [
+            ("--model", spec.model),
+            ("--approval-mode", spec.host.permission_mode),
+            ("--allowed-tools", ",".join(filter(_is_tool, spec.host.allowed))),
+        ]
         # One word for each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]
         return [*command, "--output-format=stream-json", *chosen, *filter(None, [opening])]
@@ -586,3 +593,12 @@ class GeminiProvider:
 
     def workspace_files(self, profile: Profile) -> Mapping[str, bytes]:
         return profile.files(".gemini", "GEMINI.md")
+
+    def read_rule(self, text: str) -> RuleMeaning:
+        """Return what a rule means: a tool. The client reads a command as the beginning of one."""
+        if _is_tool(text):
+            return RuleMeaning(text, is_wide=text == _SHELL)
+        problem = "Gemini CLI takes names of tools, such as write_file"
+        if text.startswith(f"{_SHELL}("):
+            problem = "Gemini CLI reads a command as the beginning of one, which allows much more"
+        return RuleMeaning(text, problem=problem)

@@ -18,7 +18,7 @@ from agentsdir.cli.settings import (
     settings_of_root,
     settings_of_user,
 )
-from agentsdir.formats.errors import SessionStateError, UsageError
+from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +71,7 @@ def run(
 
 
 def _change(env: Environment, words: list[str], *, unset: bool, user: bool, as_json: bool) -> None:
-    if env.turn is not None:
-        raise SessionStateError("a turn cannot change settings", kind="in-turn")
+    env.check_outside_turn("settings")
     given: dict[str, str | None] = {}
     if unset:
         if not words or any("=" in word for word in words):

@@ -44,6 +44,7 @@ def run(
     agents directory that --root or $AGENTSDIR_ROOT names is trusted if it is your own.
     """
     env: Environment = ctx.obj
+    env.check_outside_turn("which agents directories are trusted")
     if show:
         if folder or remove:
             raise UsageError("--list lists all, and goes with no DIR and no --remove")

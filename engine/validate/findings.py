@@ -42,6 +42,7 @@ _MARKED = {
     "trusted": ("root", "trusted"),
     "untrusted": ("root", "trusted"),
     "derived": ("status", "derived"),
+    "permission": ("holds", "permission"),
     "setting": ("key", "setting"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}

@@ -37,6 +37,7 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("rename", agent, "other")
     run("tag", agent, "+hot")
     run("set", agent, f"cwd={shell.cwd}")
+    run("permissions", "allow", "--here", "--provider", "claude", "Bash(make)")
     run("resolve", "most-recent-foreground")
     run("suspend", agent)
     run("resume", agent)

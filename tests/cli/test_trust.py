@@ -401,7 +401,7 @@ WRITERS = {
 READERS = {
     "export": ["export", "--bundle", "demo", "x.tar"],
     "inspect": ["inspect", "demo"], "list": ["list"], "log": ["log", "demo"],
-    "outbox": ["outbox"], "replay": ["replay", "demo"],
+    "outbox": ["outbox"], "permissions": ["permissions"], "replay": ["replay", "demo"],
     "resolve": ["resolve", "most-recent-foreground"],
     "restore": ["restore", "--dry-run"], "validate": ["validate"], "wait": ["wait", "demo"],
 }  # fmt: skip

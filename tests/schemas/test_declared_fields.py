@@ -24,7 +24,8 @@ NEWER = {"descriptor.since", "event.extra"}
 """Fields of a newer version, which examples have to show that they are let pass."""
 PRINTED = [
     "abort-cleared", "adapter", "archived", "closed", "derived", "error", "finding", "inspection",
-    "interrupted", "native-session", "new-agent", "outbox-entry", "parse-report", "problem",
+    "interrupted", "native-session", "new-agent", "outbox-entry", "parse-report",
+    "permission", "problem",
     "removed", "restored", "session-list", "session-runtime", "session-saved", "setting",
     "spawned",
     "trusted", "turn-result", "usage",

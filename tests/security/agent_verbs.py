@@ -51,6 +51,7 @@ WHOLE: dict[str, list[str]] = {
     "archive --list": ["archive", "--list"],
     "trust --list": ["trust", "--list"],
     "config": ["config"],
+    "permissions": ["permissions"],
     "new": ["new"],
     "new --name": ["new", "--name", "third"],
     "new --get": ["new", "--get", "--type", "cron", "--cron", "nightly"],
@@ -139,6 +140,10 @@ EVERY: dict[str, list[list[str]]] = {
         ["resume", "AGENT"],
     ],
     "set": [["set", "AGENT", "cwd=OUT"]],
+    "permissions": [
+        ["permissions"], ["permissions", "list", "AGENT"],
+        ["permissions", "allow", "AGENT", "Bash"],
+    ],
     "rename": [["rename", "AGENT", "another"]],
     "reset": [["reset", "AGENT"]],
     "archive": [
