@@ -59,6 +59,7 @@ GROUPS = {
         "trust": "Let agents run in an agents directory found by search",
     },
     "For programs": {
+        "chat": "Do the requests of a program, many at once, in one process",
         "outbox": "Show the texts that wait for connectors, or hand them out",
         "resolve": "Print the id of the most recent agent of a kind",
         "schema": "Print a JSON Schema of the format",
@@ -80,7 +81,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and build one command."""
         del ctx
-        return _command(cmd_name) if cmd_name in COMMANDS else None
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the tables of commands, for which none of them is imported."""
@@ -91,7 +92,8 @@ class _Commands(TyperGroup):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
-def _command(name: str) -> Any:
+def command_of(name: str) -> Any:
+    """Import and build the command of a name of `COMMANDS`."""
     # A signal in the middle of an import can find a library half made, and crash in it.
     with undisturbed():
         module = import_module(f"agentsdir.cli.commands.{name.replace('-', '_')}")
@@ -183,10 +185,14 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     return UsageError(error.format_message(), hint=hint)
 
 
-def run(arguments: list[str], env: Environment) -> int:
-    """Run one command line and return its exit code; every error is printed, none is raised."""
+def run(arguments: list[str], env: Environment, *, as_json: bool = False) -> int:
+    """Run one command line and return its exit code; every error is printed, none is raised.
+
+    Args:
+        as_json: print errors as JSON, also without `--json`.
+    """
     failure: AgentsdirError
-    as_json = "--json" in arguments
+    as_json = as_json or "--json" in arguments
     env.arguments = tuple(arguments)
     try:
         code = invoke(arguments, env)

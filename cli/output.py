@@ -49,6 +49,13 @@ def _escape(match: re.Match[str]) -> str:
 
 
 CHUNK = 256 * 1024
+RECORD_SEPARATOR = "\x1e"
+"""Before each JSON value where `Environment.framed` asks for it (RFC 7464); no text has it."""
+
+
+def is_framed(environment: Environment) -> bool:
+    """Tell whether each JSON value on standard output begins with `RECORD_SEPARATOR`."""
+    return environment.framed and not environment.stdout.isatty()
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:
@@ -82,12 +89,16 @@ def _escaped(character: str) -> str:
 
 def print_json(environment: Environment, value: Any) -> None:
     """Print one JSON value on one line."""
-    environment.stdout.write(json_text(value, environment.stdout) + "\n")
+    frame = RECORD_SEPARATOR if is_framed(environment) else ""
+    environment.stdout.write(f"{frame}{json_text(value, environment.stdout)}\n")
 
 
 def print_document(environment: Environment, value: Any) -> None:
     """Print one JSON document, indented. It may hold `LongText` and `LongList`."""
-    for piece in document_pieces(value):
+    framed = is_framed(environment)
+    if framed:
+        environment.stdout.write(RECORD_SEPARATOR)
+    for piece in document_pieces(value, b"" if framed else b"\n"):
         environment.stdout.write(_for_stream(piece.decode(), environment.stdout))
     environment.stdout.write("\n")
 
@@ -96,9 +107,10 @@ def document_pieces(value: Any, margin: bytes = b"\n") -> Iterator[bytes]:
     """Yield an indented JSON document, which may hold `LongText` and `LongList`, in pieces.
 
     Args:
-        margin: LF and the indentation of the line on which the value stands.
+        margin: LF and the indentation of the line on which the value stands; empty for a document
+            on one line.
     """
-    inner = margin + b"  "
+    inner = margin + b"  " if margin else b""
     if isinstance(value, LongText):
         yield b'"'
         for piece in value.pieces():
@@ -133,6 +145,8 @@ def _bracketed(brackets: bytes, items: Iterable[Iterable[bytes]], margin: bytes)
 
 
 def _indented(value: Any, margin: bytes) -> bytes:
+    if not margin:
+        return _encode(value, 0)
     # No JSON text has an LF within a value that is no list or object.
     return _encode(value, orjson.OPT_INDENT_2).replace(b"\n", margin)
 
@@ -152,6 +166,8 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
             for line in piece.splitlines():
                 print_json(environment, jsontext.decode(line))
         return
+    if is_framed(environment):
+        pieces = (_framed(piece) for piece in pieces)
     environment.stdout.flush()
     write = environment.stdout.buffer.write
     held: list[bytes] = []
@@ -164,6 +180,11 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
             held.clear()
             size = 0
     write(b"".join(held))
+
+
+def _framed(lines: bytes) -> bytes:
+    frame = RECORD_SEPARATOR.encode()
+    return frame + lines[:-1].replace(b"\n", b"\n" + frame) + lines[-1:]
 
 
 def print_text(environment: Environment, text: str) -> None:
@@ -225,17 +246,22 @@ def note_drifts(environment: Environment, findings: Iterable[Finding]) -> None:
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
     """Print an error on stderr: one line, or one JSON object."""
     if as_json:
-        document = {
-            "type": "error",
-            "kind": error.kind,
-            "message": error.message,
-            "hint": error.hint,
-            "exitCode": int(code_of(error)),
-        }
-        _write_error(environment, json_text(document, environment.stderr))
+        frame = RECORD_SEPARATOR if environment.framed else ""
+        _write_error(environment, frame + json_text(error_document(error), environment.stderr))
         return
     hint = f" ({error.hint})" if error.hint else ""
     _write_error(environment, f"agentsdir: {one_line(error.message + hint)}")
+
+
+def error_document(error: AgentsdirError) -> dict[str, Any]:
+    """Return an error as a JSON object."""
+    return {
+        "type": "error",
+        "kind": error.kind,
+        "message": error.message,
+        "hint": error.hint,
+        "exitCode": int(code_of(error)),
+    }
 
 
 def _write_error(environment: Environment, text: str) -> None:

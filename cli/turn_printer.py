@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.cli.output import escape_controls, print_document, print_json, print_text
+from agentsdir.cli.output import escape_controls, is_framed, print_document, print_json, print_text
 from agentsdir.cli.turn_screen import TurnScreen, is_watched
 from agentsdir.cli.turn_view import AnswerText
 from agentsdir.engine.dispatcher import WaitLimits
@@ -137,7 +137,12 @@ class TurnPrinter:
     def __init__(self, env: Environment, options: RunOptions) -> None:
         self._env = env
         self._options = options
-        self._printer = AnswerPrinter(env, events=options.events, silent=options.as_json)
+        self._framed = is_framed(env)
+        self._printer = AnswerPrinter(
+            env,
+            events=options.events or self._framed,
+            silent=options.as_json and not self._framed,
+        )
         shown = not (options.events or options.as_json or options.quiet) and is_watched(env)
         self._screen = TurnScreen(env, self._printer) if shown else None
         self.turn_options = TurnOptions(
@@ -167,8 +172,9 @@ class TurnPrinter:
         """Print the end of the answer, or with `--json` the results."""
         if self._screen is not None:
             self._screen.end_turn(done[-1])
-        if not self._options.as_json:
+        if self._framed or not self._options.as_json:
             self._printer.finish(done[-1].response)
+        if not self._options.as_json:
             return
         durability = services.disk.durability
         print_one = print_document if len(done) == 1 else print_json

@@ -10,8 +10,7 @@ from agentsdir.formats import times
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Collection, Iterator
 
     from agentsdir.engine.lookup import ListedAgent
 
@@ -105,7 +104,7 @@ class Listing:
             self._tell(listed)
         if document is None:
             # A filter asks for what such an agent cannot say.
-            if self._wanted._replace(everyone=False) == ALL:
+            if self._wanted._replace(everyone=False) == _ALL:
                 row = unreadable_row(listed)
                 self.entries.append(Entry("", listed.paths.id, None, self._make(row)))
             return
@@ -152,8 +151,7 @@ class Listing:
                 ]
 
 
-ALL = Wanted()
-"""What a list shows that is asked for nothing."""
+_ALL = Wanted()
 
 
 def state_of(row: dict[str, Any]) -> str:
@@ -185,15 +183,7 @@ def _canonical(ts: str) -> str:
         return ""
 
 
-def other_names(listed: ListedAgent) -> tuple[str, ...]:
-    """Return what names an agent beside its id: its session's id, and its name."""
-    said = listed.document
-    if said is None:
-        return ()
-    return (said["sessionId"], said["name"]) if said["name"] else (said["sessionId"],)
-
-
-def short_length(agent_ids: AbstractSet[str], others: AbstractSet[str]) -> int:
+def short_length(agent_ids: Collection[str], others: Collection[str]) -> int:
     """Return how many characters of an id name an agent, the same number for all.
 
     Args:

@@ -77,14 +77,6 @@ def run(
             "--tree", help="Show below each agent the subagents that it made, closed ones, too"
         ),
     ] = False,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Show them until q is typed, those that wait or work first; a bell when one begins"
-            " to wait or finishes",
-        ),
-    ] = False,
     native: Annotated[
         bool,
         typer.Option("--native", help="List the sessions in the clients' own stores, not agents"),
@@ -99,7 +91,6 @@ def run(
       agentsdir list
       agentsdir list --here --since 2d
       agentsdir list --state suspended --json | jq -r .agentId
-      agentsdir list --watch
       agentsdir list --native
 
     A narrow terminal shows fewer columns. Closed agents are left out, unless --all, --tree or
@@ -110,8 +101,6 @@ def run(
     """
     env: Environment = ctx.obj
     if native:
-        if watch or tree:
-            raise UsageError("--native goes with neither --watch nor --tree")
         # It loads the readers of both clients.
         from agentsdir.cli.native_table import print_native, stores_in
 
@@ -126,13 +115,6 @@ def run(
         tags=frozenset(tag or ()),
         since=_time_of(since, env.now()) if since else "",
     )
-    if watch:
-        if tree or as_json:
-            raise UsageError("--watch goes with neither --tree nor --json")
-        # It loads what drives a terminal.
-        from agentsdir.cli.watch import watch_agents
-
-        return watch_agents(env, wanted, color=color)
     env.layout.check_version(writing=False)
     return print_agents(
         env, each_agent(env.layout), wanted, as_json=as_json, tree=tree, color=color

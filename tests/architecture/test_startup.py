@@ -59,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "rm": set(),
     # rpds and attrs come with jsonschema and read their own versions.
     "validate": {*VALIDATING, "importlib.metadata"},
+    "chat": set(),
     "schema": set(),
     "adapters": {"importlib.metadata"},
     "config": set(),
@@ -137,6 +138,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         "archive": ["archive", "active"],
         "rm": ["rm", "--yes", "active"],
         "validate": ["validate"],
+        "chat": ["chat", "--jsonl"],
         "schema": ["schema"],
         "adapters": ["adapters"],
         "config": ["config"],

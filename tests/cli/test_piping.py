@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,6 +14,9 @@ from agentsdir.cli.command_line import COMMANDS
 
 ODD = 'a "word" \\ \x01\x1b[1m\x7f \u2028 \u202e \U0001f98a\r\nend'
 PERSON = ("--connector", "chat", "--user", ODD, "--channel", "home")
+
+
+LIST = '{"id":1,"verb":"list"}\n'
 
 
 def outputs(shell: Any) -> list[tuple[str, Any]]:
@@ -61,7 +65,9 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("restore")
     run("close", agent)
     run("rm", "--yes", agent)
-    run("schema")
+    served = shell.process("chat", "--jsonl", stdin=None, input=LIST, stdout=subprocess.PIPE)
+    named = run("schema")
+    printed.append(("chat", replace(named, code=served.returncode, out=served.stdout, err="")))
     run("adapters")
     run("trust", str(shell.root))
     run("config", "max_slots=3")

@@ -103,6 +103,7 @@ EVERY: dict[str, list[list[str]]] = {
     "tag": [["tag", "AGENT"], ["tag", "AGENT", "+x"]],
     "outbox": [["outbox"], ["outbox", "AGENT"], ["outbox", "--deliver"]],
     "schema": [["schema", "block"]],
+    "chat": [["chat", "--jsonl"]],
     "adapters": [["adapters"]],
     "trust": [["trust", "--list"]],
     "config": [["config"], ["config", "max_slots=3"]],
