@@ -365,6 +365,16 @@ class Host(NamedTuple):
     patience: float = 10.0
 
 
+class EarlierReading(NamedTuple):
+    """What was read of a session before: where that ended, and whether a block (by key) was in it.
+
+    All keys of blocks that were in it are known; one of 2^60 others is taken for such a key.
+    """
+
+    end: ReaderState
+    has: Callable[[tuple[str, str]], bool]
+
+
 class SessionSpec(NamedTuple):
     """What a provider needs to open a session.
 
@@ -375,7 +385,8 @@ class SessionSpec(NamedTuple):
     (``--option name=value``). `turn` is the number of the turn about to run, from 1, failed turns
     included; 0 when none is. A provider has no clock and no random numbers of its own: `now`
     returns RFC 3339 timestamps, `sleep` waits some seconds, `new_id` returns fresh UUIDs. `host` is
-    for providers that run a program.
+    for providers that run a program. `earlier` returns where the last reading of the client's own
+    files ended, which is in the saved ones, if that is known.
     """
 
     native_id: str
@@ -389,6 +400,7 @@ class SessionSpec(NamedTuple):
     options: Mapping[str, str] = _NOTHING
     transcripts: Mapping[str, Source] = _NOTHING
     host: Host = Host(Path("/nonexistent"))
+    earlier: Callable[[], EarlierReading | None] = lambda: None
 
 
 class Profile(NamedTuple):

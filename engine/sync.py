@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import ReaderState, program_of
+from agentsdir.adapters.protocol import EarlierReading, ReaderState, program_of
 from agentsdir.engine.parse import FoundSession, resume_session
 from agentsdir.engine.providers import provider_errors
 from agentsdir.formats import jsontext
@@ -126,7 +126,7 @@ class _NumberedSink(ParseSink):
         super().__init__()
         self._since = since
         # By handle: the number of the block's key. And the handles of blocks of new rows.
-        self.numbers = array("I")
+        self.numbers = array("q")
         self.new: set[int] = set()
 
     def add(self, block: Block) -> int:
@@ -174,7 +174,7 @@ class ChangedTranscripts:
         # Where the reading began and ended, and the numbers of all blocks' keys up to there.
         self._begin = 0
         self._end: ReaderState | None = None
-        self._keys = array("I")
+        self._keys = array("q")
 
     def new_blocks(self, logged: LoggedBlocks, *, of_turn: bool) -> Iterator[Block]:
         """Yield the blocks that the log lacks or has differently, in their order.
@@ -241,21 +241,12 @@ class ChangedTranscripts:
 
     def _checkpoint(self, logged: LoggedBlocks) -> Checkpoint | None:
         """Return the checkpoint; None if it is not of these files, or of what is compared."""
-        main, known = self._main, read_checkpoint(self._paths)
-        if main is None or known is None:
+        known = _checkpoint_of(self._paths, self._architecture, self._main, self._digests)
+        if known is None:
             return None
         grown_from = {one.path: one.grown_from for one in self._changed}
-        digests = dict(known.sha256)
-        digest = digests.pop(main.path, "")
-        fits = (
-            known.reader == self._architecture.name
-            and known.path == main.path
-            and known.size <= grown_from.get(main.path, known.size)
-            and all(self._digests.get(path) == one for path, one in digests.items())
-            and begins_as(self._paths, main.path, known.size, digest)
-            and not known.may_have(logged.keys())
-        )
-        return known if fits else None
+        fits = known.size <= grown_from.get(known.path, known.size)
+        return known if fits and not known.may_have(logged.keys()) else None
 
     def keep(self) -> None:
         """Write a checkpoint, if one is worth it. The log has all blocks and names the files."""
@@ -267,6 +258,50 @@ class ChangedTranscripts:
                 self._architecture.name, main.path, end.size, self._digests, self._keys, end.state
             )
             write_checkpoint(self._paths, kept)
+
+
+def _checkpoint_of(
+    paths: AgentPaths,
+    architecture: Architecture,
+    main: NativeFile | None,
+    digests: Mapping[str, str],
+) -> Checkpoint | None:
+    """Return an agent's checkpoint; None if it is not of these files.
+
+    Args:
+        paths: of the agent.
+        architecture: has the reader.
+        main: the main transcript.
+        digests: those of all files, by native path, as they are stored.
+    """
+    known = read_checkpoint(paths)
+    if main is None or known is None:
+        return None
+    others = dict(known.sha256)
+    digest = others.pop(main.path, "")
+    fits = (
+        known.reader == architecture.name
+        and known.path == main.path
+        and all(digests.get(path) == one for path, one in others.items())
+        and begins_as(paths, main.path, known.size, digest)
+    )
+    return known if fits else None
+
+
+def _earlier_reading(
+    paths: AgentPaths,
+    state: AgentState,
+    architecture: Architecture,
+    natives: Sequence[NativeFile],
+) -> EarlierReading | None:
+    """Return where the last reading of the client's files ended, which are stored as they are."""
+    main = next((native for native in natives if native.role == "main"), None)
+    digests = {path: str(entry["sha256"]) for path, entry in state.transcripts.items()}
+    known = _checkpoint_of(paths, architecture, main, digests)
+    if known is None:
+        return None
+    keys = frozenset(known.keys)
+    return EarlierReading(ReaderState(known.size, known.state), lambda key: number_of(key) in keys)
 
 
 def sync_with_client(
@@ -308,7 +343,8 @@ def sync_with_client(
         found.keep()
         spec = spec._replace(transcripts=load_sound(paths, state))
     _place(program, spec, natives)
-    return state, spec
+    earlier = partial(_earlier_reading, paths, state, architecture, natives)
+    return state, spec._replace(earlier=earlier)
 
 
 def place_missing(provider: Provider, spec: SessionSpec) -> None:

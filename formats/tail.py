@@ -72,6 +72,20 @@ class Tail:
         self._partial: list[bytes] = []
         self._length = 0  # of the line that has no end yet; its bytes are kept up to the cap
 
+    def begin_at(self, offset: int) -> bool:
+        """Begin at a place that was read before; return False where no line begins there.
+
+        Raises `OSError` when the system refuses.
+        """
+        self.rewind()
+        start = max(0, offset - EDGE)
+        with _opened(self.path) as descriptor:
+            edge = os.pread(descriptor, offset - start, start)
+        if len(edge) < offset - start or not edge.endswith(b"\n"):
+            return False
+        self._read, self._edge = offset, edge
+        return True
+
     @property
     def inode(self) -> tuple[int, int] | None:
         """The file that was read last."""

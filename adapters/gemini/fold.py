@@ -99,6 +99,8 @@ class MessageIndex:
         # The number of messages ever, and those that were dropped because they restate others.
         self._count = 0
         self.dropped: list[ChatMessage] = []
+        # Signatures of dropped messages, those of an earlier reading included.
+        self.dropped_signatures: set[Signature] = set()
         # Call id (bare) → the call and the message that made it last.
         self.calls: dict[str, tuple[ChatMessage, ToolCall]] = {}
         # For ids that several messages used, all these messages in order: some providers number
@@ -190,6 +192,7 @@ class MessageIndex:
         """Forget a message that only restates others."""
         del self.messages[message.id]
         self.dropped.append(message)
+        self.dropped_signatures.update((message.role, text) for text in message.texts)
         self.touched.pop(message.id, None)
         self.doubts.pop(message.id, None)
         if message.orphans is not None:
@@ -258,6 +261,7 @@ class MessageIndex:
                 for bare, made in self.makers.items()
             ],
             "orphaned": [message.id for message in self.orphaned],
+            "dropped": sorted(self.dropped_signatures),
             "repeats": self._repeats,
             "sentPrompt": [*self._sent_prompt],
         }
@@ -270,11 +274,14 @@ class MessageIndex:
         self.line = array("q", unpacked("I", snapshot["line"]))
         self.offset = unpacked("q", snapshot["offset"])
         self.length = array("q", unpacked("I", snapshot["length"]))
+        rows = range(len(self.line))
         self.lossy = {number: tuple(lossy) for number, lossy in snapshot["lossy"]}
         for number, kept in enumerate(snapshot["messages"]):
             message = ChatMessage.of(kept)
             message.number = number
             self.messages[message.id] = message
+            if any(row not in rows for row, _ in message.places()):
+                raise ValueError("no rows of this log")
             for bare, call in message.calls.items():
                 self.calls[bare] = message, call
         self._count = len(self.messages)
@@ -282,6 +289,7 @@ class MessageIndex:
             self.makers[bare] = [self.messages[name] for name in made]
             self.calls[bare] = self.messages[last], self.messages[last].calls[bare]
         self.orphaned = [self.messages[name] for name in snapshot["orphaned"]]
+        self.dropped_signatures = {(role, text) for role, text in snapshot["dropped"]}
         self._repeats = dict(snapshot["repeats"])
         self._sent_prompt = SentPrompt(*snapshot["sentPrompt"])
 

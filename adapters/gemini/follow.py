@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.gemini.discover import FileEnds
     from agentsdir.adapters.gemini.fold import MessageIndex, Signature
     from agentsdir.adapters.gemini.shapes import ChatMessage
+    from agentsdir.adapters.protocol import ReaderState
     from agentsdir.formats.block_lines import Key
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.sink import Conversation
@@ -188,6 +189,19 @@ class TailedThread(GeminiThread):
                 self._look_for_restatement(message, row.value)
         if session != self.fold.session_id:
             self._touched.update(dict.fromkeys(self.fold.index.messages, True))
+
+    def go_on_from(self, state: dict[str, Any]) -> None:
+        """Begin behind the rows of an earlier reading (`read.resume_session`), which say nothing.
+
+        Raises any error for a state that does not fit.
+        """
+        self._feed.line, self._feed.offset = state["place"]
+        self.fold.resume(state["fold"])
+        index = self.fold.index
+        self._signatures = index.dropped_signatures.copy()
+        for message in index.messages.values():
+            if message.role != "notice":
+                self._signatures.update((message.role, signature) for signature in message.texts)
 
     def _look_for_restatement(self, message: ChatMessage, value: dict[str, Any]) -> None:
         """Let a new message wait if it may be a restatement; else release the waiting ones."""
@@ -522,6 +536,20 @@ class GeminiFollower:
         self._child_files = ChildFiles()
         self._orphans: list[Finding] = []
 
+    def go_on_from(self, reading: ReaderState) -> None:
+        """Begin where an earlier reading of the main transcript ended: what it read says nothing.
+
+        Raises any error for a reading that does not fit; the follower is of no use then.
+        """
+        file = self._main
+        known = file.look_at_head() and file.family == LOG and file.tail.begin_at(reading.size)
+        if not known:
+            raise ValueError("the file is another one")
+        thread = self._begin(file, file.head)
+        thread.go_on_from(reading.state)
+        if thread.child or thread.fold.session_id != id_of(file.head[:BEGINNING]):
+            raise ValueError("the file is of another session")
+
     @property
     def findings(self) -> Sequence[Finding]:
         readings = [one for file in self._files for one in (file.thread, file.snapshot) if one]
@@ -548,6 +576,18 @@ class GeminiFollower:
             yield from thread.finish()
         if self._main.snapshot is not None:
             yield from self._main.snapshot.finish()
+
+    def unsettled(self) -> Iterator[Key]:
+        """Yield the keys of blocks that only `end` yields, of what was read so far.
+
+        These are the ends of threads, and results without a call.
+        """
+        for _, thread in self._threads():
+            if thread.child:
+                yield thread.conversation, f"{thread.conversation}:end"
+            for message in thread.fold.index.orphaned:
+                for bare in message.orphans or {}:
+                    yield thread.conversation, f"{message.id}:r{call_key(bare)}"
 
     def _threads(self) -> list[tuple[_GeminiTail, TailedThread]]:
         return [(file, file.thread) for file in self._files if file.thread is not None]

@@ -389,7 +389,7 @@ class GeminiSession:
         command = self._command(environment)
         follower = PendingFollower(lambda: moving.main_file(self._spec, by_hash=self._by_hash))
         if self._is_known:
-            follower.pass_over()
+            follower.pass_over(self._spec.earlier())
         self._follower = follower
         turn = self._turn = JoinedTurn(GeminiTranslator(), follower)
         program = self._program = Program(

@@ -646,6 +646,20 @@ class ChatMessage:
         self.extras[signature] = (place, field, at)
         return True
 
+    def places(self) -> Iterator[RowRef]:
+        """Yield the rows that blocks of the message are made from."""
+        yield self.place
+        for _, place in self.texts.values():
+            yield place
+        for place, _, _ in (*self.thoughts.values(), *self.extras.values()):
+            yield place
+        for call in self.calls.values():
+            yield call.place
+            if call.answer is not None:
+                yield call.answer
+        for place, _ in (self.orphans or {}).values():
+            yield place
+
     def snapshot(self) -> list[Any]:
         """Return the message as JSON, for `of`; its number is left out."""
         return [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from agentsdir.adapters.protocol import Follower
+    from agentsdir.adapters.protocol import EarlierReading, Follower
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.findings import Finding
 
@@ -538,6 +538,10 @@ class GeminiTranslator:
 # Following a session whose chat file does not exist yet, under a name that the client chooses.
 
 
+def _never(_key: tuple[str, str]) -> bool:
+    return False
+
+
 class PendingFollower:
     """Follows a session once its file is there.
 
@@ -550,18 +554,41 @@ class PendingFollower:
         self._find = find
         self._main: Path | None = None
         self._found: GeminiFollower | None = None
-        # Blocks from before, by conversation and handle.
+        # Blocks from before, by conversation and handle, and whether an earlier reading had one.
         self._old: set[tuple[str, str]] = set()
+        self._was_read: Callable[[tuple[str, str]], bool] = _never
 
-    def pass_over(self) -> None:
+    def pass_over(self, earlier: EarlierReading | None = None) -> None:
         """Skip the events of the files so far; their blocks are never yielded as new ones.
 
         A client that begins another file for the session writes all messages again, with less
         detail.
+
+        Args:
+            earlier: where an earlier reading of the session ended, if it is known.
         """
+        if earlier is not None:
+            try:
+                self._go_on_from(earlier)
+            except Exception:  # noqa: BLE001, whatever is wrong with it, the whole file is there
+                self._found, self._was_read = None, _never
+                self._old.clear()
+        self._skip()
+
+    def _go_on_from(self, earlier: EarlierReading) -> None:
+        main = self._find()
+        if main is not None:
+            found = GeminiFollower(main, hidden=False)
+            found.go_on_from(earlier.end)
+            self._main, self._found, self._was_read = main, found, earlier.has
+            self._skip()  # a second look shows that the file is not being written
+
+    def _skip(self) -> None:
         for event in self.poll():
             if event["type"] == "block_complete":
                 self._old.add((event["conversationId"], event["blockId"]))
+        if self._found is not None:
+            self._old.update(self._found.unsettled())
 
     def look_again(self) -> None:
         """Find the session's file again if the client copied it to another folder."""
@@ -583,10 +610,12 @@ class PendingFollower:
             yield from filter(self._is_new, self._found.end())
 
     def _is_new(self, event: StreamEvent) -> bool:
-        return (
-            event["type"] != "block_complete"
-            or (event["conversationId"], event["blockId"]) not in self._old
+        return event["type"] != "block_complete" or not self._is_old(
+            (event["conversationId"], event["blockId"])
         )
+
+    def _is_old(self, key: tuple[str, str]) -> bool:
+        return key in self._old or self._was_read(key)
 
     @property
     def findings(self) -> Sequence[Finding]:

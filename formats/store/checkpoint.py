@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.ids import lasting_stand_in
 from agentsdir.formats.jsontext import packed, unpacked
 from agentsdir.formats.store.stamps import read_sealed, write_sealed
 from agentsdir.formats.version import VERSION
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths
 
 # Another program, or a machine of another byte order, reads the transcript anew.
-_MADE_BY = f"{VERSION} {sys.byteorder}"
+_MADE_BY = f"{VERSION} 2 {sys.byteorder}"
 
 
 class Checkpoint(NamedTuple):
@@ -47,12 +47,9 @@ class Checkpoint(NamedTuple):
 
 
 def number_of(key: tuple[str, str]) -> int:
-    """Return a number of 32 bits for the key of a block, the same before and after encoding."""
+    """Return a number of 60 bits for the key of a block, the same before and after encoding."""
     text = "\0".join(key)
-    try:
-        return crc32(text.encode())
-    except UnicodeEncodeError:
-        return crc32(jsontext.clean(text, set()).encode())
+    return lasting_stand_in(text if text.isascii() else jsontext.clean(text, set()))
 
 
 def read_checkpoint(paths: AgentPaths) -> Checkpoint | None:
@@ -66,7 +63,7 @@ def read_checkpoint(paths: AgentPaths) -> Checkpoint | None:
             document["path"],
             int(document["size"]),
             dict(document["sha256"]),
-            unpacked("I", document["keys"]),
+            unpacked("q", document["keys"]),
             dict(document["state"]),
         )
     except (OSError, AgentsdirError, ValueError, TypeError, KeyError, AttributeError):
@@ -75,5 +72,5 @@ def read_checkpoint(paths: AgentPaths) -> Checkpoint | None:
 
 def write_checkpoint(paths: AgentPaths, checkpoint: Checkpoint) -> None:
     """Write checkpoint.json. The caller holds `.turn`."""
-    document = {"madeBy": _MADE_BY, **checkpoint._asdict(), "keys": packed("I", checkpoint.keys)}
+    document = {"madeBy": _MADE_BY, **checkpoint._asdict(), "keys": packed("q", checkpoint.keys)}
     write_sealed(paths.checkpoint, document)

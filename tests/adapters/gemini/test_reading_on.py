@@ -7,16 +7,15 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from gemini_cuts import READER, Begun, begun, cut, ends, mutated, sessions_in
 from gemini_files import answer, context, header, log, message, prompt
 from gemini_reading import FIXTURES
 
-from agentsdir.adapters.gemini.discover import family_of
-from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.adapters.protocol import ReaderState, ResumableReader, SessionFiles, Transcript
+from agentsdir.adapters.protocol import ReaderState, SessionFiles, Transcript
 from agentsdir.formats.blocks import block_key
 from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
@@ -27,16 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.feature("B-01")
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
-READER: ResumableReader = GeminiReader()
 CUTS = 12
 MUTATIONS = 150
-
-
-class Begun(NamedTuple):
-    """Where a reading ended, and the keys of its blocks."""
-
-    state: ReaderState | None
-    keys: set[tuple[str, str]]
 
 
 def whole(session: SessionFiles) -> list[bytes]:
@@ -44,21 +35,6 @@ def whole(session: SessionFiles) -> list[bytes]:
     sink = ParseSink()
     READER.parse_transcripts(session, sink)
     return list(sink.lines("all"))
-
-
-def cut(session: SessionFiles, size: int, known: Iterable[Transcript]) -> SessionFiles:
-    """Return a session as it was when the main transcript had `size` bytes."""
-    main = session.transcripts[0]
-    begun = main._replace(source=Source(main.source.name, data=main.source.read()[:size]))
-    return session._replace(transcripts=(begun, *known))
-
-
-def begun(session: SessionFiles, state: ReaderState | None = None) -> Begun:
-    """Return where a reading ends, as another process has it."""
-    sink = ParseSink()
-    end = READER.resume(session, sink, state)
-    keys = {block_key(block) for block in sink.blocks("all")}
-    return Begun(end and ReaderState(end.size, orjson.loads(orjson.dumps(end.state))), keys)
 
 
 def read_on(session: SessionFiles, state: ReaderState) -> list[bytes] | None:
@@ -107,22 +83,6 @@ def hold(session: SessionFiles, cuts: Iterable[int], chosen: random.Random) -> i
     return read
 
 
-def ends(data: bytes) -> list[int]:
-    """Return where the lines of a file end."""
-    return [at + 1 for at, byte in enumerate(data) if byte == 10]
-
-
-def sessions_in(*folders: Path) -> list[SessionFiles]:
-    """Return the sessions of this client in folders."""
-    files = sorted(path for folder in folders for path in folder.rglob("*.jsonl"))
-    found = []
-    for path in files:
-        with path.open("rb") as stream:
-            if family_of(stream.read(65536)) == "log":
-                found.append(Source(str(path), path=path))
-    return READER.discover(found)
-
-
 def test_each_row_of_each_fixture_is_a_place_to_go_on_from() -> None:
     """With the subagents' files that were there before chosen at random."""
     chosen = random.Random(1)
@@ -161,65 +121,6 @@ def test_a_reading_on_is_a_place_to_go_on_from() -> None:
                 made += 1
             state, keys = known
     assert made > 300
-
-
-def resumed(said: list[dict[str, Any]], chosen: random.Random) -> dict[str, Any]:
-    """Return a list of messages as a resume writes it: some are missing, some have new ids."""
-    restated = []
-    for value in said:
-        how = chosen.choice(["same", "same", "id", "parts", "text", "gone", "response"])
-        value = dict(value)
-        if how == "id":
-            value["id"] = f"new-{chosen.random()}"
-        if how in ("parts", "response") and isinstance(value.get("content"), str):
-            calls = [
-                {"functionCall": {name: call.get(name) for name in ("id", "name", "args")}}
-                for call in value.pop("toolCalls", None) or []
-                if isinstance(call, dict)
-            ]
-            value["content"] = [{"text": value["content"]}, *calls]
-        if how == "text":
-            value["content"] = [{"text": f"other {chosen.random()}"}]
-        if how != "gone":
-            restated.append(value)
-    return {"$set": {"messages": restated, "lastUpdated": "2026-01-03T00:00:00.000Z"}}
-
-
-def mutated(data: bytes, chosen: random.Random) -> bytes:
-    """Return rows doubled, swapped, cut, with ids of earlier ones, rewound and restated."""
-    rows = data.splitlines(keepends=True)
-    for _ in range(chosen.randint(1, 4)):
-        first, second = sorted(chosen.choices(range(len(rows)), k=2))
-        how = chosen.choice(["double", "swap", "cut", "id", "fresh", "calls", "rewind", "resume"])
-        if how == "double":
-            rows.insert(second, rows[first])
-        elif how == "swap":
-            rows[first], rows[second] = rows[second], rows[first]
-        elif how == "cut":
-            rows[second] = rows[second][: len(rows[second]) // 2] + b"\n"
-        elif how == "resume":
-            said = [one for row in rows[:second] if "id" in (one := _value(row))]
-            rows.insert(second, log(resumed(said[-chosen.randint(1, 30) :], chosen)))
-        elif how == "rewind":
-            target = _value(rows[first]).get("id", "unknown")
-            rows.insert(second, log({"$rewindTo": target}))
-        else:
-            earlier, later = _value(rows[first]), _value(rows[second])
-            if how == "calls" and "toolCalls" in earlier:
-                rows[second] = log({**later, "id": later.get("id", "x"), "type": "gemini",
-                                    "toolCalls": earlier["toolCalls"]})  # fmt: skip
-            elif "id" in later:
-                name = earlier.get("id", "x") if how == "id" else f"made-{chosen.random()}"
-                rows[second] = log({**later, "id": name})
-    return b"".join(rows)
-
-
-def _value(row: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(row)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "a.jsonl"
 KEYS = [("main", "u1:0"), ("a1", "\ud800:start")]
 MADE = Checkpoint(
-    "claude", NAME, 77, {NAME: "ab", "b": "cd"}, array("I", map(number_of, KEYS)), {"x": [1]}
+    "claude", NAME, 77, {NAME: "ab", "b": "cd"}, array("q", map(number_of, KEYS)), {"x": [1]}
 )
 
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_leaves_none(paths: AgentPaths) -> None:
 
 
 def test_keys_that_it_has_are_never_denied() -> None:
-    """Of others it says no, but for one in 2^32."""
+    """Of others it says no, but for one in 2^60."""
     assert all(MADE.may_have([key]) for key in KEYS)
     assert not MADE.may_have([("main", "u2:0"), ("a1", "u1:0")])
 

@@ -178,3 +178,27 @@ def test_the_file_that_was_read_is_told_from_another_in_its_place(path: Path) ->
     assert (tail.is_at(moved), tail.is_at(path), tail.reopen()) == (True, False, None)
     path.write_bytes(b"a\n")
     assert (tail.is_at(path), tail.reopen()) == (False, None)
+
+
+@pytest.mark.parametrize("before", [1, 100, EDGE, EDGE + 1])
+def test_a_tail_begins_at_a_line_that_was_read_before(path: Path, before: int) -> None:
+    """What comes before is compared from then on, as if it had been read."""
+    path.write_bytes(b"a" * (before - 1) + b"\n")
+    tail = Tail(path)
+    assert tail.begin_at(before)
+    assert (tail.look(), read(tail)) == (Look.GREW, [])
+    with path.open("ab") as file:
+        file.write(b"b\n")
+    assert (tail.look(), read(tail)) == (Look.GREW, [b"b\n"])
+    path.write_bytes(b"c" * (before - 1) + b"\nb\nd\n")
+    assert tail.look() is (Look.CHANGED if before > 1 else Look.GREW)
+
+
+def test_a_tail_does_not_begin_within_a_line_or_behind_the_end(path: Path) -> None:
+    """It is at the beginning then."""
+    path.write_bytes(b"a\nb\n")
+    tail = Tail(path)
+    for offset in (0, 1, 3, 5, 10**9):
+        assert not tail.begin_at(offset)
+        assert tail.look() is Look.GREW
+    assert read(tail) == [b"a\n", b"b\n"]
