@@ -173,6 +173,7 @@ class TurnView:
         self._said: set[tuple[str, str]] = set()
         # Calls that have no result yet, and the subagents that have ended.
         self._running: dict[str, Call] = {}
+        self._unsaid: dict[str, Call] = {}  # calls that have ended, whose outcome is not shown
         self._over: set[str] = set()
         self._parents: dict[str, str] = {}
         self._open_text: tuple[str, str] | None = None
@@ -190,8 +191,14 @@ class TurnView:
 
         A line does not come amid one of the answer, unless a call begins, which ends the answer.
         """
+        before = self._last
+        found = self._shown(event, now)
+        if self._unsaid and any(map(self._is_news, found)):
+            after, self._last = self._last, before
+            found = [*self._said_so_far(), *found]
+            self._last = after
         shown: list[TurnLine | AnswerPiece] = []
-        for one in self._shown(event, now):
+        for one in found:
             if isinstance(one, AnswerPiece):
                 shown.append(one)
                 if one.text or one.ends:
@@ -205,6 +212,18 @@ class TurnView:
                 shown += self._held
                 self._held.clear()
         return shown
+
+    def _is_news(self, one: TurnLine | AnswerPiece) -> bool:
+        """Tell whether something is shown that is no outcome of a call."""
+        if isinstance(one, AnswerPiece):
+            return bool(one.text)
+        call = self.calls.get(one.call)
+        return call is None or call.ended is None
+
+    def _said_so_far(self) -> list[TurnLine]:
+        """Return the outcomes of calls whose results did not come in time."""
+        unsaid, self._unsaid = self._unsaid, {}
+        return [self._ending(call) for call in unsaid.values()]
 
     def _begins_call(self, line: TurnLine) -> bool:
         call = self.calls.get(line.call)
@@ -330,6 +349,8 @@ class TurnView:
         if fields.get("subagentId"):
             call.thread = str(fields["subagentId"])
             self._parents.setdefault(call.thread, call.conversation)
+            if call.ended is not None:
+                self._over.add(call.thread)
         if isinstance(fields.get("durationMs"), int):
             call.seconds = fields["durationMs"] / 1000
         if call.is_subagent and fields.get("output"):
@@ -394,10 +415,12 @@ class TurnView:
         is_error = bool(block.get("isError"))
         if call.ended is None:
             return self._end(call, now, is_error=is_error)
-        # The client said before how it ended, but not what it gave.
+        if call.key in self._unsaid:
+            del self._unsaid[call.key]
+            call.is_error = is_error
+            return [self._ending(call)]
         if is_error and call.is_shown and not call.has_output_shown:
-            call.has_output_shown = True
-            return [self._outcome(call, self._error_part(call))]
+            return [self._ending(call)]
         return []
 
     def _end(self, call: Call, now: float, *, is_error: bool) -> list[TurnLine | AnswerPiece]:
@@ -406,14 +429,22 @@ class TurnView:
         self._may_think.add(call.conversation)
         if not call.is_shown:
             return []
+        if call.output is None and not call.is_subagent:
+            # Some clients say first that a call has ended, and its result a moment later.
+            self._unsaid[call.key] = call
+            return []
+        return [self._ending(call)]
+
+    def _ending(self, call: Call) -> TurnLine:
+        """Return the line of a call that has ended."""
         call.has_output_shown = call.output is not None
-        if is_error:
-            return [self._outcome(call, self._error_part(call))]
-        took = now - call.began if call.seconds is None else call.seconds
+        if call.is_error:
+            return self._outcome(call, self._error_part(call))
+        took = (call.ended or 0) - call.began if call.seconds is None else call.seconds
         text = "done" if call.output is None or call.is_subagent else _brief(call.output)
         time = _seconds(took) if took >= 0.05 else ""
         between = self._glyphs.between if time else ""
-        return [self._outcome(call, Part(text), Part(between + time, "faint"))]
+        return self._outcome(call, Part(text), Part(between + time, "faint"))
 
     def _error_part(self, call: Call) -> Part:
         given = "" if call.output is None else _plain_text(call.output)
@@ -555,7 +586,7 @@ class TurnView:
             usage: of the turn, if it is known better than by its events.
             cost: in US dollars, in the same way.
         """
-        lines, self._held = self._held, []
+        lines, self._held = [*self._held, *self._said_so_far()], []
         for call in list(self._running.values()):
             self._stop(call, now)
             if call.is_shown:

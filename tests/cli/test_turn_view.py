@@ -149,6 +149,28 @@ def test_an_outcome_names_its_call_where_other_lines_stand_between() -> None:
     ]
 
 
+def test_a_result_that_comes_a_moment_after_the_end_is_the_outcome() -> None:
+    """Gemini CLI says first that a call has ended. What comes too late adds only an error."""
+    ended = [blocks.block_update(name, {"status": "success"}, "main") for name in "abc"]
+    calls = [call(name, "Bash", {"command": name}) for name in "abc"]
+    events = [calls[0], ended[0], result("a", "in time"), calls[1], ended[1], calls[2]]
+    late = [result("b", "late"), blocks.block_update("c", {"status": "error"}, "main")]
+    assert seen([*events, *late, result("c", "why", failed=True)])[:-1] == [
+        "● Bash(a)",
+        "  └ in time · 1.0 s",
+        "● Bash(b)",
+        "  └ done · 1.0 s",
+        "● Bash(c)",
+        "  └ failed: why",
+    ]
+
+
+def test_what_a_subagent_did_is_not_shown_after_its_end() -> None:
+    """Clients write it down late, and below the answer it would mislead."""
+    events = [subagent("s", "t"), subagent("s", "t", "success"), call("a", "Read", {}, "t")]
+    assert seen(events)[:-1] == ["● subagent helper: task t", "  └ done · 1.0 s"]
+
+
 def test_subagents_that_take_turns_are_named_again() -> None:
     """Each line below a name is of that one."""
     events = [
