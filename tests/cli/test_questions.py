@@ -136,6 +136,28 @@ def test_no_status_is_drawn_over_a_question(desk: Desk) -> None:
     desk.sees("a: allow")
 
 
+def test_a_yes_for_good_is_asked_for_once_and_a_no_may_say_why(desk: Desk) -> None:
+    """The next turn's question is answered by the rule; the client reads the reason."""
+    desk.go()
+    desk.type("agentsdir send -q one a >one.out")
+    desk.sees(f"{PROMPT}/t/a/f/?] ")
+    desk.type("?")
+    desk.sees("always for this agent: Bash(rm -rf a)")
+    desk.type("a")
+    assert desk.said("one.out") == "a: allow"
+    desk.type("agentsdir send -q one a >again.out")
+    assert desk.said("again.out") == "a: allow"
+    assert desk.console.shown.count(ASKED) == 1
+    (row,) = desk.shell.ok("permissions").rows
+    assert (row["name"], row["rule"]) == ("one", "Bash(rm -rf a)")
+
+    desk.type("agentsdir send --json one b >denied.out")
+    desk.sees(ASKED, 2)
+    until(lambda: desk.console.shown.rstrip().endswith("?]"), "that the prompt is whole")
+    desk.type("n not on a Sunday")
+    assert "the user said no: not on a Sunday" in desk.said("denied.out")
+
+
 def test_a_job_in_the_background_asks_once_it_is_in_the_foreground(desk: Desk) -> None:
     """Until then it says that it has a question; keys for the shell are the shell's."""
     desk.type("agentsdir send one a >one.out &")

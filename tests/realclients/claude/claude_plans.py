@@ -14,6 +14,25 @@ def _delegating(**given: Any) -> list[Step]:
 
 _LONG = "One word after another, slowly, so that somebody can come and stop it in the middle."
 
+# A command, and others that the client takes a rule for it to allow as well, or that begin so.
+MADE = "touch made.txt"
+WIDER = [
+    "timeout 9 touch made.txt", "touch made.txt; touch made.txt", "touch made.txt < note.txt",
+    "touch made.txt other.txt", "touch made.txt; rm -f note.txt", "touch made.txt 2>/dev/null",
+    "nohup touch made.txt", "touch made.txt && touch made.txt", "touch made.txt # x",
+]  # fmt: skip
+
+
+def _bash(command: str) -> Step:
+    return Step((call("Bash", command=command, description="make a file"),))
+
+
+def _write(name: str, content: str) -> Step:
+    return Step((call("Write", file_path="{cwd}/" + name, content=content),))
+
+
+_EDIT = {"old_string": "hello", "new_string": "bye", "replace_all": False}
+
 # `cli` is this program; the child's prompt names a plan of its own.
 _SPAWN = "{cli} spawn --name helper '[[hello]]'"
 
@@ -30,6 +49,18 @@ PLANS: Plans = {
         Step((say("I will write."), call("Write", file_path="{cwd}/asked.txt", content="asked\n"))),
         Step((say("That is settled."),)),
     ],
+    "write-twice": [
+        _write("one.txt", "once\n"),
+        _write("two.txt", "twice\n"),
+        Step((say("Both are there."),)),
+    ],
+    "edit": [
+        Step((call("Read", file_path="{cwd}/note.txt"),)),
+        Step((call("Edit", file_path="{cwd}/note.txt", **_EDIT),)),
+        _bash("rm note.txt"),
+        Step((say("That is settled."),)),
+    ],
+    "wider": [*map(_bash, (MADE, *WIDER)), Step((say("That is settled."),))],
     "parallel": [
         Step(
             (
