@@ -325,6 +325,12 @@ class Decision(NamedTuple):
     rule: str = ""
 
 
+def settings_of(provider: Provider) -> ProviderSettings:
+    """Return which settings of an agent a provider heeds."""
+    said = getattr(provider, "settings", None)
+    return said if isinstance(said, ProviderSettings) else ProviderSettings()
+
+
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call; the default where there is no user to ask."""
     return Decision(allowed=False, reason=f"no user could be asked about {request.tool_name}")
@@ -447,13 +453,28 @@ class ProviderSession(Protocol):
         """Return the session's native files as they stand now."""
 
 
+class ProviderSettings(NamedTuple):
+    """Which settings of an agent a provider heeds.
+
+    `modes` are the permission modes of its client, each with what the agent does in it, as "edits
+    files without asking"; None where they are not known. `reports_cost` is whether the ends of its
+    turns have a cost.
+    """
+
+    model: bool = True
+    system_prompt: bool = True
+    modes: Mapping[str, str] | None = None
+    reports_cost: bool = False
+
+
 class Provider(Protocol):
     """Runs the sessions of an architecture.
 
     `default_model` may be empty: the client's own. `runs_program` tells whether sessions run a
     program of the user's, whose transcripts stand in the client's own store. A provider may have
     `path_options`, the names of options that are paths: for an imported agent these are relative to
-    its working directory, and must stay in it.
+    its working directory, and must stay in it. One that heeds other settings than a
+    `ProviderSettings` says has one as `settings`.
     """
 
     option_names: tuple[str, ...]

@@ -10,7 +10,13 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.protocol import NativeFile, Paths, SessionFiles, Transcript
+from agentsdir.adapters.protocol import (
+    NativeFile,
+    Paths,
+    ProviderSettings,
+    SessionFiles,
+    Transcript,
+)
 from agentsdir.formats import blocks, jsontext
 from agentsdir.formats.blocks import MAIN, Reducer, as_usage, check_block, make_block
 from agentsdir.formats.errors import Invalid
@@ -39,6 +45,7 @@ class RecordedProvider:
     """The part that providers share whose transcripts are recorded stream events."""
 
     runs_program = False
+    settings = ProviderSettings(model=False, system_prompt=False, modes={})
 
     def fork(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.cli.exits import Exit, code_of
 from agentsdir.cli.output import note, print_error, print_json
+from agentsdir.engine.budget import budget_text
 from agentsdir.formats.errors import AgentsdirError
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.engine.create import CreatedAgent
     from agentsdir.engine.services import Services
+
+
+def budget_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what an agent may spend and has spent, as labels and texts for people."""
+    limits, spent = report["limits"], report["spent"]
+    took = [f"{spent[name]:,.0f} {name}" for name in limits if name != "cost"]
+    took += [f"${spent['cost']:.2f} today"] if "cost" in limits else []
+    return [("budget", budget_text(limits)), ("spent", ", ".join(took))]
 
 
 def print_made(env: Environment, services: Services, made: CreatedAgent, *, as_json: bool) -> int:

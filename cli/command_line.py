@@ -35,7 +35,7 @@ GROUPS = {
         "clear-abort": "Take back a request to end an agent's turn",
         "suspend": "Suspend an agent's session",
         "resume": "Make a suspended session active again",
-        "set": "Change the working directory of an agent",
+        "set": "Change the model, mode, folder or budget of an agent",
         "permissions": "Show or change what agents may do without a question",
         "rename": "Give an agent another name",
         "tag": "Add tags to an agent, or remove some",

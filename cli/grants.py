@@ -248,6 +248,11 @@ def mode_for(grants: Grants, paths: AgentPaths, state: AgentState) -> str:
     return next((one.mode for one in found if one.scope == scope), "")
 
 
+def granted_mode(env: Environment, paths: AgentPaths, state: AgentState) -> str:
+    """Return the permission mode that the user has given an agent; empty for none."""
+    return mode_for(read_grants(env), paths, state)
+
+
 ALL_TOOLS = "*"
 """The rule that allows every call."""
 _MAX_RULE = 4096

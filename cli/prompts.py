@@ -54,6 +54,20 @@ def read_prompt(
     return [{"type": "text", "text": text}]
 
 
+def text_or_file(env: Environment, said: str) -> str:
+    """Return a text of the command line; after an `@`, what the file says that it names.
+
+    Raises `UsageError` for a file that cannot be read, is not UTF-8 or over the limit.
+    """
+    if not said.startswith("@"):
+        return said
+    try:
+        with (env.cwd / said[1:]).open("rb") as stream:
+            return _text(_read(stream, PROMPT_LIMIT))
+    except OSError as error:
+        raise UsageError(f"cannot read {said[1:]}: {error.strerror}") from error
+
+
 def with_stdin(env: Environment, text: str) -> str:
     """Return a prompt with standard input after it, separated by a blank line.
 

@@ -13,13 +13,14 @@ import sys
 import time
 import uuid
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from datetime import time as dawn
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
-from agentsdir.cli.grants import read_grants, rules_for
+from agentsdir.cli.grants import mode_for, read_grants, rules_for
 from agentsdir.cli.hooks import ToolConfirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
@@ -104,6 +105,14 @@ def now() -> str:
     return to_text(datetime.now(UTC))
 
 
+def local_day(moment: datetime) -> tuple[datetime, datetime]:
+    """Return when the day begins and ends, in the time zone of this machine, of a moment."""
+    today = moment.astimezone().date()
+    midnights = (datetime.combine(day, dawn()) for day in (today, today + timedelta(days=1)))
+    begins, ends = (midnight.astimezone() for midnight in midnights)
+    return begins, ends
+
+
 def services_of(env: Environment) -> Services:
     """Return the services of this process: the real clock, random ids, the user's hooks.
 
@@ -133,6 +142,7 @@ def services_of(env: Environment) -> Services:
         partial(hand_out, env),
         partial(is_private, env),
         partial(trust_made, env),
+        local_day,
     )
     return services._replace(**env.overrides)
 
@@ -140,7 +150,8 @@ def services_of(env: Environment) -> Services:
 def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     said = provider_config(env, state.session.provider_name)
-    rules = rules_for(read_grants(env), env.layout.agent(state.agent_id), state)
+    grants, paths = read_grants(env), env.layout.agent(state.agent_id)
+    rules = rules_for(grants, paths, state)
     confirmation = ToolConfirmation(env, state, rules, now)
     host = Host(
         home=env.home,
@@ -152,4 +163,4 @@ def _client(env: Environment, state: AgentState) -> ClientConfig:
         allowed=() if confirmation.has_hook else rules,
         confirm=confirmation,
     )
-    return ClientConfig(host, said.model)
+    return ClientConfig(host, said.model, mode_for(grants, paths, state))

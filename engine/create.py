@@ -44,6 +44,7 @@ from agentsdir.formats.store.agent import (
     recorded_creation,
 )
 from agentsdir.formats.store.derived import encode_document
+from agentsdir.formats.store.events import SET_TEXTS
 from agentsdir.formats.store.layout import FORMAT, TEMPORARY, VERSION
 from agentsdir.formats.store.log import Cursor, read_log
 from agentsdir.formats.store.state import SessionState
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.agent import Reading, UnpublishedAgent
     from agentsdir.formats.store.index import IndexWriter
     from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.state import AgentState
 
 KINDS = ("user", "cron", "heartbeat", "subagent")
 
@@ -186,8 +188,8 @@ def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
     if wanted.permission_mode not in RECORDABLE_MODES:
         raise UsageError(
             f"no log can grant the permission mode {wanted.permission_mode!r}",
-            hint="default and plan can stand there; `send --permission-mode` and config.toml say "
-            "more",
+            hint="default and plan can stand there; `set AGENT permission-mode=MODE`, "
+            "`send --permission-mode` and config.toml say more",
             kind="permission-mode",
         )
 
@@ -496,14 +498,28 @@ def fork_agent(
                 "seq": state.position.last_seq,
             },
         }
+        _take_settings(data, state)
         if state.title:
             data["title"] = state.title
         with making_agent(layout, agent_id, session_id, services.disk) as made:
             made.append("session.created", data, services.now())
+            if state.budget:  # what the other agent has spent does not count for this one
+                made.append("agent.set", {"values": {"budget": state.budget}}, services.now())
             files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
             findings += import_transcripts(made, architecture, files, services.now())
         index.add(agent_id)
     return CreatedAgent(agent_id, findings)
+
+
+def _take_settings(data: dict[str, Any], state: AgentState) -> None:
+    """Put what an agent was given since it was made into the creation of its fork."""
+    for name, key in SET_TEXTS.items():
+        if key in state.settings:
+            data[name] = state.settings[key]
+    if state.fallbacks:
+        data["fallbacks"] = state.fallbacks
+    else:
+        data.pop("fallbacks", None)
 
 
 def _before_open_turn(paths: AgentPaths) -> Reading:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine.budget import Meter, check_budget
 from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import remove_if_finished
 from agentsdir.engine.inbox import Message, enqueue_and_read
@@ -27,6 +28,7 @@ from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.blocks import block_key
 from agentsdir.formats.errors import (
     AgentsdirError,
+    BudgetSpent,
     NoSuchAgent,
     NotRecorded,
     ProviderError,
@@ -90,14 +92,18 @@ def send_message(
         alone: run no turns of other agents afterwards.
 
     Raises `SessionStateError` for a terminated session, `Busy` or `SlotsHeld` (the message stays
-    queued), `ProviderError` when the turn failed (which is recorded) or when this root may start
+    queued), `BudgetSpent` (it is not queued, unless the messages before it spent the budget, or it
+    has an id), `ProviderError` when the turn failed (which is recorded) or when this root may start
     no provider (then nothing is queued), and `UsageError` for a permission mode where the provider
     runs no program.
     """
     _check(services, paths, options)
     with services.disk.synced_at_end():
-        queued = enqueue_and_read(services, paths, message)
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
+        known = read_agent(paths).state
+        if not message.id:  # else the message would stay, and its repeat be another
+            dispatcher.check_budget(paths, known)
+        queued = enqueue_and_read(services, paths, message, known)
         dispatcher.known[paths.id] = queued.state
         return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
 
@@ -188,6 +194,7 @@ class Dispatcher:
         # The states that this process has read. Other processes may have appended since, so each
         # use reads the rest of the log.
         self.known: dict[str, AgentState] = {}
+        self._meters: dict[str, Meter] = {}
         self._deferred: deque[Callable[[], None]] = deque()
         self._options: dict[str, TurnOptions] = {}
         self._others = TurnOptions(_discard)
@@ -267,6 +274,8 @@ class Dispatcher:
                     own = _recorded_or_failed(paths, message_id, options)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
+        except BudgetSpent as error:
+            raise BudgetSpent(f"{error.message}; {queued}", hint=error.hint) from None
         except KeyboardInterrupt:
             with suppress(AgentsdirError):
                 if read_agent(paths).state.pending.has(message_id):
@@ -304,9 +313,10 @@ class Dispatcher:
     ) -> TurnResult:
         """Run one turn in a slot, and defer what results from it until `.turn` is free.
 
-        Raises `SlotsHeld`, with nothing begun, and what `Turn.run` raises.
+        Raises `SlotsHeld` and `BudgetSpent`, with nothing begun, and what `Turn.run` raises.
         """
         check_can_run(state)
+        self.check_budget(paths, state)
         if self._services.settings.idle_timeout:
             self._slots.sweep(self._services.settings.idle_timeout)
         # A long log is not read again for the one text that this turn may leave.
@@ -328,6 +338,13 @@ class Dispatcher:
             for notice in result.notices:
                 self._deferred.append(partial(self._run_queued, notice))
         return result
+
+    def check_budget(self, paths: AgentPaths, state: AgentState) -> None:
+        """Raise `BudgetSpent` if the agent has spent its budget."""
+        if state.budget:
+            meter = self._meters.setdefault(paths.id, Meter(paths))
+            spent = meter.spent(state, self._services.now(), self._services.local_day)
+            check_budget(paths, state, spent)
 
     def _remove_if_finished(self, paths: AgentPaths, state: AgentState) -> None:
         if state.ephemeral:

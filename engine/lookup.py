@@ -560,12 +560,20 @@ def parent_id(document: dict[str, Any]) -> str | None:
     return parent if isinstance(parent, str) else None
 
 
-def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
-    """Return everything `inspect` shows: the row, the inbox, the open turn, the log."""
+def inspection(
+    paths: AgentPaths, reading: Reading, budget: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return everything `inspect` shows: the row, the inbox, the open turn, the log.
+
+    Args:
+        budget: what it shows of the agent's budget; None without one.
+    """
     state = reading.state
     findings = without_live_tail(paths, reading.findings)
     created = recorded_creation(paths)
-    mode = created.data.get("permission_mode") if created else None
+    data = created.data if created else {}
+    mode = state.settings.get("permissionMode", data.get("permission_mode"))
+    prompt = state.settings.get("systemPrompt", data.get("system_prompt"))
     note = read_note(paths) if locks.is_held(paths.turn) else None
     return {
         **list_row(paths, state),
@@ -574,7 +582,9 @@ def inspection(paths: AgentPaths, reading: Reading) -> dict[str, Any]:
         "ephemeral": state.ephemeral,
         "cwd": state.cwd,
         "native": state.native,
-        "permissionMode": mode if isinstance(mode, str) else None,
+        "permissionMode": mode if isinstance(mode, str) and mode else None,
+        "systemPrompt": prompt if isinstance(prompt, str) else "",
+        "budget": budget,
         "process": note.process._asdict() if note else None,
         "parent": state.parent,
         "depth": _depth(paths, state),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         ProviderSession,
         ToolRequest,
     )
-    from agentsdir.engine.services import Services
+    from agentsdir.engine.services import ClientConfig, Services
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
     from agentsdir.formats.store.agent import AgentWriter
@@ -136,7 +136,7 @@ def session_spec(
     spec = SessionSpec(
         native_id=state.native["id"],
         model=state.session.model,
-        system_prompt=created.get("system_prompt", ""),
+        system_prompt=recorded_prompt(record, state),
         cwd=state.native.get("cwd") or state.cwd,
         now=services.now,
         sleep=services.sleep,
@@ -148,7 +148,7 @@ def session_spec(
     if not provider.runs_program:
         return spec
     client = services.client_config(state)
-    host = _turn_host(paths, state, client.host, record, turn) if turn else client.host
+    host = _turn_host(paths, state, client, record, turn) if turn else client.host
     return spec._replace(model=spec.model or client.model, host=host)
 
 
@@ -171,31 +171,49 @@ def check_imported(state: AgentState, provider: Provider, options: Mapping[str, 
 
 
 def _turn_host(
-    paths: AgentPaths, state: AgentState, host: Host, record: Record | None, turn: TurnHost
+    paths: AgentPaths,
+    state: AgentState,
+    client: ClientConfig,
+    record: Record | None,
+    turn: TurnHost,
 ) -> Host:
+    host = client.host
     ask = host.confirm
     return host._replace(
         marks=turn_marks(paths, turn.turn_id),
-        permission_mode=turn.permission_mode or recorded_mode(record) or host.permission_mode,
+        permission_mode=(
+            turn.permission_mode
+            or client.granted_mode
+            or recorded_mode(record, state)
+            or host.permission_mode
+        ),
         confirm=lambda request: turn.confirm(ask, request),
         on_start=turn.began,
         on_native_id=turn.named,
     )
 
 
-def recorded_mode(record: Record | None) -> str:
-    """Return the permission mode that an agent was created with, empty for none.
+def recorded_prompt(record: Record | None, state: AgentState) -> str:
+    """Return the system prompt that an agent was last given, or created with."""
+    created = record.data.get("system_prompt") if record else None
+    return state.settings.get("systemPrompt", created if isinstance(created, str) else "")
+
+
+def recorded_mode(record: Record | None, state: AgentState) -> str:
+    """Return the permission mode that an agent was last given, or created with; empty for none.
 
     Raises `ProviderError` (kind ``permission-mode``) for a mode that grants more than the default:
     a log must not grant it (decision D33).
     """
-    mode = record.data.get("permission_mode") if record else None
+    created = record.data.get("permission_mode") if record else None
+    mode = state.settings.get("permissionMode", created)
     if mode in (None, ""):
         return ""
     if mode not in RECORDABLE_MODES:
         raise ProviderError(
             f"the log asks for the permission mode {mode!r}, which no log can grant",
-            hint="`send --permission-mode` and config.toml can",
+            hint=f"`agentsdir set {state.agent_id} permission-mode=MODE` can, and "
+            "`send --permission-mode`",
             kind="permission-mode",
         )
     return str(mode)

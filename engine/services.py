@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -50,17 +51,25 @@ if TYPE_CHECKING:
 class ClientConfig(NamedTuple):
     """How this user runs the program of a provider; no root sets this (decision D33).
 
-    `model` is the model of agents that were created without one. The engine adds to `host` what
-    belongs to a turn.
+    `model` is the model of agents that were created without one. `granted_mode` is the permission
+    mode that the user gave this agent, which no log can; it overrides the recorded one. The engine
+    adds to `host` what belongs to a turn.
     """
 
     host: Host
     model: str = ""
+    granted_mode: str = ""
 
 
 def no_client_config(_state: AgentState) -> ClientConfig:
     """Return the configuration where there is no user: no home folder and no confirmation."""
     return ClientConfig(Host(Path("/nonexistent")))
+
+
+def utc_day(moment: datetime) -> tuple[datetime, datetime]:
+    """Return the day of a moment where there is no local time."""
+    begins = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return begins, begins + timedelta(days=1)
 
 
 class Services(NamedTuple):
@@ -86,6 +95,7 @@ class Services(NamedTuple):
         is_private: returns whether a path is where the user's programs keep their settings, or
             is inside an agents directory. Nothing is restored to such a path.
         on_root_created: called after this command has created the agents directory.
+        local_day: returns when the day begins and ends that a moment is in.
     """
 
     layout: Layout
@@ -102,3 +112,4 @@ class Services(NamedTuple):
     deliver_text: Callable[[dict[str, Any]], bool] = lambda _document: False
     is_private: Callable[[Path], bool] = lambda _path: False
     on_root_created: Callable[[], None] = lambda: None
+    local_day: Callable[[datetime], tuple[datetime, datetime]] = utc_day

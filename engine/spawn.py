@@ -233,7 +233,7 @@ def _creation(
         model=wanted.model or (state.session.model if same else ""),
         system_prompt=wanted.system_prompt,
         profile=wanted.profile or state.profile,
-        permission_mode=recorded_mode(record) if provider and provider.runs_program else "",
+        permission_mode=recorded_mode(record, state) if provider and provider.runs_program else "",
         cwd=wanted.cwd or state.cwd,
         options={**inherited, **wanted.options},
         fallbacks=tuple(state.fallbacks) if same else (),

@@ -102,6 +102,12 @@ class SessionStateError(AgentsdirError):
     kind = "session-state"
 
 
+class BudgetSpent(SessionStateError):
+    """No more turn may begin: what the agent may spend is spent."""
+
+    kind = "budget"
+
+
 class ProviderError(AgentsdirError):
     """The provider failed before or during a turn."""
 

@@ -17,7 +17,7 @@ from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
 from agentsdir.adapters.processes import Program, command_of, environment_of
-from agentsdir.adapters.protocol import deny_all
+from agentsdir.adapters.protocol import ProviderSettings, deny_all
 from agentsdir.formats.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -156,6 +156,18 @@ def _error(kind: str, message: str) -> ProviderError:
 OPTIONS = ("append-system-prompt", "disallowed-tools", "fallback-model", "max-turns")
 
 
+# Of all versions: what one calls `default`, a later one calls `manual`.
+MODES = {
+    "default": "asks before it changes anything",
+    "manual": "asks before it changes anything",
+    "plan": "reads and plans, and changes nothing",
+    "acceptEdits": "edits files in its folder without asking, and asks about all else",
+    "auto": "decides by itself what it need not ask about",
+    "dontAsk": "asks about nothing, and does not do what it would have to ask about",
+    "bypassPermissions": "asks about nothing: it runs any command and changes any file as you can",
+}
+
+
 class ClaudeProvider:
     """Opens sessions of Claude Code, each under an id that we choose.
 
@@ -166,6 +178,7 @@ class ClaudeProvider:
     option_names: tuple[str, ...] = OPTIONS
     default_model = ""
     runs_program = True
+    settings = ProviderSettings(modes=MODES, reports_cost=True)
 
     def create(self, spec: SessionSpec) -> ClaudeSession:
         return ClaudeSession(spec, "--session-id")

@@ -23,7 +23,7 @@ from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
 from agentsdir.adapters.processes import Program, command_of, environment_of
-from agentsdir.adapters.protocol import RuleMeaning
+from agentsdir.adapters.protocol import ProviderSettings, RuleMeaning
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
 from agentsdir.formats.errors import ProviderError
@@ -313,7 +313,13 @@ def _error(kind: str, message: str) -> ProviderError:
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would not get the signal that interrupts it.
 _OUR_VARIABLES = {"GEMINI_CLI_NO_RELAUNCH": "true"}
-MODES = ("", "default", "auto_edit", "yolo", "plan")
+# It asks nobody when a program runs it.
+MODES = {
+    "default": "does not do what it would have to ask about",
+    "plan": "reads and plans, and changes nothing",
+    "auto_edit": "edits files, and does nothing else that it would have to ask about",
+    "yolo": "asks about nothing: it runs any command and changes any file as you can",
+}
 _SHELL = "run_shell_command"
 _is_tool = re.compile(r"[A-Za-z][A-Za-z0-9_-]*").fullmatch
 _LONGEST_PROMPT = 8 * 1024 * 1024
@@ -477,10 +483,10 @@ class GeminiSession:
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         spec = self._spec
-        if spec.host.permission_mode not in MODES:
+        if spec.host.permission_mode not in ("", *MODES):
             raise ProviderError(
                 f"Gemini CLI has no permission mode {spec.host.permission_mode!r}",
-                hint=f"it has {', '.join(filter(None, MODES))}",
+                hint=f"it has {', '.join(MODES)}",
                 kind="permission-mode",
             )
         command = command_of(spec.host, COMMAND, "Gemini CLI", environment)
@@ -559,6 +565,7 @@ class GeminiProvider:
     option_names: tuple[str, ...] = ()
     default_model = ""
     runs_program = True
+    settings = ProviderSettings(modes=MODES)
 
     def create(self, spec: SessionSpec) -> GeminiSession:
         return GeminiSession(spec, is_known=False)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentsdir.cli import options
+from agentsdir.cli.agents import budget_lines
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
+from agentsdir.cli.grants import granted_mode
 from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_document, print_text, wants_json
+from agentsdir.engine.budget import budget_report
 from agentsdir.engine.lookup import inspection
 from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
+
+if TYPE_CHECKING:
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.state import AgentState
 
 _WIDE = 48
 
@@ -51,7 +58,9 @@ def run(
         print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))
         return Exit.OK
     # The whole log, so that damage in its middle is found.
-    seen = inspection(paths, read_agent(paths, whole=True))
+    reading = read_agent(paths, whole=True)
+    seen = inspection(paths, reading, _budget(env, paths, reading.state))
+    seen["permissionMode"] = granted_mode(env, paths, reading.state) or seen["permissionMode"]
     if wants_json(env, as_json):
         print_document(env, seen)
     else:
@@ -61,6 +70,15 @@ def run(
             continue  # a stub that was set apart needs no action
         note(env, f"{finding['file']}:{finding['line']}: {finding['id']}: {finding['message']}")
     return Exit.PARTIAL if any(f["severity"] != "info" for f in seen["findings"]) else Exit.OK
+
+
+def _budget(env: Environment, paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:
+    if not state.budget:
+        return None
+    from agentsdir.cli.services import services_of  # a command that reads has no other use for it
+
+    services = services_of(env)
+    return budget_report(paths, state, services.now(), services.local_day)
 
 
 def _open_turn(seen: dict[str, Any]) -> str | None:
@@ -85,6 +103,8 @@ def _page(seen: dict[str, Any]) -> str:
         ("session", seen["sessionId"]),
         ("native", f"{native['architecture']} {native['id']}"),
         ("mode", seen["permissionMode"]),
+        ("system", _short(seen["systemPrompt"])),
+        ("fallback", " ".join(seen["fallbacks"])),
         ("process", seen["process"] and seen["process"]["pid"]),
         ("turn", _open_turn(seen)),
         ("cwd", seen["cwd"]),
@@ -94,6 +114,7 @@ def _page(seen: dict[str, Any]) -> str:
         ("blocks", counters["blocks"]),
         ("tokens", f"{'' if usage['exact'] else 'at least '}{usage['totalTokens']}"),
         ("cost", None if seen["costUsd"] is None else f"${seen['costUsd']:.4f}"),
+        *(budget_lines(seen["budget"]) if seen["budget"] else ()),
         ("tags", " ".join(seen["tags"])),
         ("parent", seen["parent"] and f"{seen['parent']} (depth {seen['depth']})"),
         *(("child", f"{c['agentId']} {c['name']} ({c['status']})") for c in seen["children"]),
@@ -108,6 +129,11 @@ def _page(seen: dict[str, Any]) -> str:
 def _queued(message: dict[str, Any]) -> str:
     """Return a message in the inbox on one line: its id, what it is and from whom, its text."""
     texts = [part["text"] for part in message["content"] if isinstance(part.get("text"), str)]
-    said = " ".join(" ".join(texts).split())
-    said = said if len(said) <= _WIDE else said[: _WIDE - 1] + "…"
-    return f"{message['messageId']} {message['kind']} {message['sender']}: {said}"
+    return (
+        f"{message['messageId']} {message['kind']} {message['sender']}: {_short(' '.join(texts))}"
+    )
+
+
+def _short(text: str) -> str:
+    said = " ".join(text.split())
+    return said if len(said) <= _WIDE else said[: _WIDE - 1] + "…"

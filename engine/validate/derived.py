@@ -304,7 +304,7 @@ class DerivedFiles:
             called("session.json"),
             "session",
             lambda state: state.session.to_json(),
-            ("session.created", "session.state"),
+            ("session.created", "session.state", "agent.set"),
         )
         self.state = StateCheck(paths.state, called("state.json"))
         self.manifest = DocumentCheck(

@@ -44,6 +44,7 @@ _MARKED = {
     "derived": ("status", "derived"),
     "permission": ("holds", "permission"),
     "setting": ("key", "setting"),
+    "agent-settings": ("agentId", "agent-settings"),
 }
 _CONTROL = {"turn": set[str](), "sleep": {"seconds"}, "error": {"kind", "message"}}
 # Documents without a discriminator, recognised by keys that only they have together.

@@ -428,7 +428,9 @@ class AgentWriter:
             if line:
                 self._extend_history(line, history_before)
             if event in _DOCUMENTS_OF:
-                self._follow(event)
+                self._follow(_DOCUMENTS_OF[event])
+            elif event == "agent.set" and "model" in data["values"]:
+                self._follow(("session.json",))
         except NotRecorded:
             pass  # it stays behind the log
         return record
@@ -465,9 +467,9 @@ class AgentWriter:
             self._disk.sync(log.fileno(), self.paths.log)
         return transcripts.finish_rewrites(self.paths, synced, self._disk)
 
-    def _follow(self, event: str) -> None:
+    def _follow(self, names: Iterable[str]) -> None:
         """Bring the documents up to date that the event changes which was just appended."""
-        for name in _DOCUMENTS_OF[event]:
+        for name in names:
             self._behind[name] = None
             if not self._disk.waits:
                 self.replace(name, self._disk if name == "session.json" else None)

@@ -32,6 +32,10 @@ FALLBACK = "fallback"
 IMPORT = "import"
 """The reason of the settings that an import makes."""
 MESSAGE_FLAGS = ("sync", "spawn", "notice")
+SET_TEXTS = {"system_prompt": "systemPrompt", "permission_mode": "permissionMode"}
+"""Values of `agent.set` that stand for those of `session.created`, and their keys in the state."""
+BUDGET = ("tokens", "turns", "seconds", "cost")
+"""What a budget can limit; `cost` is US dollars in a day of the machine's time zone."""
 TURN_ENDS = ("turn.complete", "turn.error", "turn.aborted")
 
 
@@ -240,10 +244,16 @@ def _spent(state: AgentState, data: dict[str, Any]) -> None:
         if type(spent["exact"]) is not bool or not all(map(_is_count, counts)):
             raise TypeError("usage")
         state.usage = add_usage(state.usage, spent)
-    cost = data.get("cost_usd")
-    is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
-    if cost is not None and is_number and 0 <= cost <= BELIEVABLE:
+    if (cost := cost_of(data)) is not None:
         state.cost = min((state.cost or 0) + cost, jsontext.MAX_INT)
+
+
+def cost_of(data: dict[str, Any]) -> float | None:
+    """Return the US dollars that the end of a turn reports; None for no believable number."""
+    cost = data.get("cost_usd")
+    if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= BELIEVABLE:
+        return cost
+    return None
 
 
 def _is_count(value: Any) -> bool:
@@ -352,12 +362,32 @@ def _tagged(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
 
 def _set(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     values = data["values"]
+    cwd, model = _text(values.get("cwd", "")), _text(values.get("model", ""))
+    fallbacks = _texts(_list(values.get("fallbacks", [])))
+    settings = {key: _text(values[name]) for name, key in SET_TEXTS.items() if name in values}
+    budget = _budget(values.get("budget", {}))
     if "cwd" in values:
-        state.cwd = _text(values["cwd"])
-        state.native = {**state.native, "cwd": state.cwd}
+        state.cwd = cwd
+        state.native = {**state.native, "cwd": cwd}
+    if "model" in values:
+        state.session.model = model
+    if "fallbacks" in values:
+        state.fallbacks = fallbacks
+    state.settings = {**state.settings, **settings}
+    if "budget" in values:
+        state.budget = budget
     if data.get("reason") == IMPORT:
         state.imported = True
         state.unsent = {}  # the agents that a bundle names are not those of this root
+
+
+def _budget(value: Any) -> dict[str, Any]:
+    """Return a budget, in which every limit that this version knows is a number."""
+    for name in BUDGET:
+        limit = _table(value).get(name, 0)
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or limit < 0:
+            raise TypeError("budget")
+    return _table(value)
 
 
 def _block(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:

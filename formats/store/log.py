@@ -150,6 +150,25 @@ def read_records(path: Path, start: Position | None = None) -> Iterator[Record]:
                 yield line.record
 
 
+def find_records(path: Path, text: bytes, start: int) -> Iterator[tuple[Record, int]]:
+    """Yield the records whose lines may have a text of ASCII, each with the byte after its line.
+
+    Other lines are not decoded. Raises as `open_plain` does.
+
+    Args:
+        start: the byte at which a line begins, to read on from.
+    """
+    with open_log(path, start) as stream:
+        while (line := stream.readline(LINE_CAP)).endswith(b"\n") or len(line) == LINE_CAP:
+            start += len(line)
+            if not line.endswith(b"\n"):
+                start += skip_line(stream, line, LINE_CAP)
+            elif text in line or b"\\u" in line:  # it may be written in escapes
+                record, _ = decode_line(line, str(path), 0, 0)
+                if record is not None:
+                    yield record, start
+
+
 def read_log(
     stream: BinaryIO, file: str, start: Position | None = None, *, cap: int = LINE_CAP
 ) -> Iterator[LogLine]:

@@ -246,6 +246,8 @@ class AgentState:
     are spawned agents that have not ended, by id; `undelivered` are the ids of outgoing texts that
     no connector has taken. `missed` is whether the native session in force may lack turns that
     another one ran. `imported` is whether what the log says comes from a bundle, in part at least.
+    `settings` are what `agent.set` said of `systemPrompt` and `permissionMode`, in place of the
+    creation; `budget` is what the agent may spend, empty for no limit.
     `unsent` are messages that could not be put into another agent's inbox, by id: `to` whom, and
     what its `message` says.
 
@@ -279,6 +281,8 @@ class AgentState:
     ephemeral: bool = False
     missed: bool = False
     imported: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    budget: dict[str, Any] = field(default_factory=dict)
     unsent: dict[str, dict[str, Any]] = field(default_factory=dict)
     position: Position = field(default_factory=Position)
     history_size: int = 0
@@ -386,6 +390,8 @@ _STATE_KEYS = (
     _StateKey("undelivered", "undelivered", [str]),
     _StateKey("missed", "missed", bool),
     _StateKey("imported", "imported", bool),
+    _StateKey("settings", "settings", {str: str}),
+    _StateKey("budget", "budget", dict),
     _StateKey("unsent", "unsent", {str: _UNSENT}),
     _StateKey("transcripts", "transcripts", {str: {"role": str, "size": int}}),
     _StateKey("historySize", "history_size", int),
@@ -397,7 +403,7 @@ _STATE_KEYS = (
 )
 
 
-_ONLY_IF_TRUE = ("pendingMore", "imported", "unsent")
+_ONLY_IF_TRUE = ("pendingMore", "imported", "settings", "budget", "unsent")
 _KEYS = tuple(saved.key for saved in _STATE_KEYS)
 # Key, `session`, `position`, `pending` or nothing, and the attribute there.
 _PLACES = tuple((key, *path.rpartition(".")[::2]) for key, path, _ in _STATE_KEYS)

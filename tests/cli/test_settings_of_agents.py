@@ -1,14 +1,22 @@
-"""`agentsdir set`, and which folder an agent works in: never one that a bundle or a root chose."""
+"""`agentsdir set`: settings, modes, budgets, and a folder that no bundle or root chooses."""
 
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tarfile
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from agentsdir.cli.services import local_day
+from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.schemas import check
 
 
 def test_set_gives_an_agent_another_folder(shell: Any) -> None:
@@ -29,13 +37,148 @@ def test_set_gives_an_agent_another_folder(shell: Any) -> None:
     assert shell("validate").code == 0
 
 
-@pytest.mark.parametrize("words", [["cwd=gone"], ["colour=red"], ["cwd"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cwd=gone"],
+        ["cwd="],
+        ["colour=red"],
+        ["cwd"],
+        ["model=big"],
+        ["system=Be brief."],
+        ["permission-mode=plan"],
+        ["permission-mode=yolo"],
+        ["fallback=nobody"],
+        ["budget=50"],
+        ["budget=cost:2/day"],
+        ["system=@gone"],
+        ["budget=turns:3", "model=big"],
+    ],
+)
 def test_set_refuses_what_is_no_setting(shell: Any, words: list[str]) -> None:
     """Exit 2, and nothing is recorded."""
     agent = shell.new()
     before = shell.log(agent)
     assert shell("set", agent, *words).code == 2
     assert shell.log(agent) == before
+
+
+def test_settings_are_shown_and_changed_in_one_record(shell: Any) -> None:
+    """As JSON of the schema in a pipe; an empty value takes one back to its default."""
+    agent = shell.new("--provider", "claude", "--name", "fox", "--system", "Be brief.")
+    (shell.cwd / "prompt.md").write_text("Be kind.\n")
+    shell.ok(
+        "set", "fox", "model=opus", "system=@prompt.md", "permission-mode=plan",
+        "budget=turns:5,cost:2.50/day",
+    )  # fmt: skip
+    shell.ok("set", "fox", "model=opus", "system=Be kind.")
+    shown = shell.ok("set", "fox").json
+    assert check("agent-settings", shown) == []
+    assert shown == {
+        "type": "agent-settings", "agentId": agent, "name": "fox", "provider": "claude",
+        "model": "opus", "permissionMode": "plan", "cwd": str(shell.cwd),
+        "systemPrompt": "Be kind.", "fallbacks": [],
+        "budget": {
+            "limits": {"turns": 5, "cost": 2.5},
+            "spent": {"tokens": 0, "turns": 0, "seconds": 0.0, "cost": 0},
+            "freeAt": None,
+        },
+    }  # fmt: skip
+    seen = shell.ok("inspect", "fox").json
+    assert check("inspection", seen) == []
+    names = ("model", "systemPrompt", "permissionMode", "budget")
+    assert [seen[name] for name in names] == [shown[name] for name in names]
+
+    shell.ok("set", "fox", "model=", "system=", "permission-mode=", "budget=")
+    bare = shell.ok("set", "fox").json
+    assert [bare[name] for name in names] == ["", "", None, None]
+    assert [one["data"]["values"] for one in shell.log(agent) if one["event"] == "agent.set"] == [
+        {
+            "model": "opus", "system_prompt": "Be kind.", "permission_mode": "plan",
+            "budget": {"turns": 5, "cost": 2.5},
+        },
+        {"model": "", "system_prompt": "", "permission_mode": "", "budget": {}},
+    ]  # fmt: skip
+    assert shell("validate").code == 0
+
+
+def test_a_mode_that_no_log_grants_is_the_users_own(shell: Any) -> None:
+    """It stands in the configuration, for this agent, and is said in words."""
+    agent = shell.new("--provider", "claude", "--name", "fox")
+    before = shell.log(agent)
+    done = shell("set", "fox", "permission-mode=acceptEdits")
+    grants = shell.home / ".config" / "agentsdir" / "grants.json"
+    assert done.code == 0
+    assert "fox edits files in its folder without asking" in done.err
+    assert f"only you have allowed that, and only to this agent: it stands in {grants}" in done.err
+    assert shell.log(agent) == before
+    assert shell.ok("set", "fox").json["permissionMode"] == "acceptEdits"
+    assert shell.ok("inspect", "fox").json["permissionMode"] == "acceptEdits"
+    assert json.loads(grants.read_bytes())["modes"][0]["mode"] == "acceptEdits"
+
+    # Neither a fork nor an import of it has the mode.
+    fork = shell.ok("fork", "fox").out.strip()
+    assert shell.ok("set", fork).json["permissionMode"] is None
+    shell.ok("export", "--bundle", agent, "b.tar")
+    shell.ok("rm", "--yes", agent)
+    assert shell("import", "b.tar").out.strip() == agent
+    assert shell.ok("set", agent).json["permissionMode"] is None
+
+    shell("set", agent, "permission-mode=bypassPermissions")
+    assert shell.ok("set", agent).json["permissionMode"] == "bypassPermissions"
+    shell.ok("set", agent, "permission-mode=plan")
+    assert shell.ok("set", agent).json["permissionMode"] == "plan"
+    shell("set", agent, "permission-mode=acceptEdits")
+    shell.ok("set", agent, "permission-mode=")
+    assert shell.ok("set", agent).json["permissionMode"] is None
+    # What is left is of the agent that was removed, and holds for no other.
+    left = [one["mode"] for one in json.loads(grants.read_bytes())["modes"]]
+    assert left == ["acceptEdits"]
+
+
+def test_a_mode_that_a_log_grants_itself_runs_nothing(shell: Any) -> None:
+    """The refusal names the command with which the user can grant it."""
+    agent = shell.new("--provider", "claude")
+    folder = shell.root / "agents" / agent
+    with write_agent(AgentPaths(folder, agent)) as writer:
+        values = {"permission_mode": "bypassPermissions"}
+        writer.append("agent.set", {"values": values}, "2026-01-02T03:04:05.000000Z")
+    done = shell("send", agent, "hi", "--json")
+    assert (done.code, done.error["kind"]) == (14, "permission-mode")
+    assert f"`agentsdir set {agent} permission-mode=MODE`" in done.error["hint"]
+    shell.ok("set", agent, "permission-mode=")
+    assert shell("send", agent, "hi", "--json").error["kind"] == "no-client"
+
+
+def test_a_spent_budget_is_exit_13_and_shown(shell: Any) -> None:
+    """Its message has what is spent and of what, the hint what changes it."""
+    agent = shell.new("--name", "fox")
+    shell.ok("set", "fox", "budget=turns:1,tokens:1k")
+    shell.ok("send", "fox", "hi there")
+    done = shell("send", "fox", "more", "--json")
+    assert (done.code, done.error["kind"]) == (13, "budget")
+    assert done.error["message"] == f"agent {agent} has spent its budget: 1 of 1 turns"
+    shown = shell.ok("set", "fox", tty=True).out
+    assert "budget           tokens:1000,turns:1\n" in shown
+    assert "spent            4 tokens, 1 turns\n" in shown
+    assert "spent      4 tokens, 1 turns" in shell.ok("inspect", "fox", tty=True).out
+    shell.ok("queue", "fox", "later")
+    assert shell("send", "fox", "--no-message").code == 13
+    shell.ok("set", "fox", "budget=")
+    assert shell.ok("send", "fox", "--no-message").out == "later\n"
+
+
+def test_the_day_of_a_budget_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its midnights are those of the local time zone, also where the clock changes."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        begins, ends = local_day(datetime(2026, 3, 28, 23, 30, tzinfo=UTC))
+        assert begins.isoformat() == "2026-03-29T00:00:00+01:00"
+        assert ends.isoformat() == "2026-03-30T00:00:00+02:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_set_is_refused_in_a_turn_and_for_a_closed_agent(shell: Any) -> None:

@@ -23,9 +23,9 @@ EXAMPLES: dict[str, dict[str, list[Any]]] = json.loads(
 NEWER = {"descriptor.since", "event.extra"}
 """Fields of a newer version, which examples have to show that they are let pass."""
 PRINTED = [
-    "abort-cleared", "adapter", "archived", "closed", "derived", "error", "finding", "inspection",
-    "interrupted", "native-session", "new-agent", "outbox-entry", "parse-report",
-    "permission", "problem",
+    "abort-cleared", "adapter", "agent-settings", "archived", "closed", "derived", "error",
+    "finding", "inspection", "interrupted", "native-session", "new-agent", "outbox-entry",
+    "parse-report", "permission", "problem",
     "removed", "restored", "session-list", "session-runtime", "session-saved", "setting",
     "spawned",
     "trusted", "turn-result", "usage",

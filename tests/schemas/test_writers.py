@@ -177,6 +177,20 @@ def data(required: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[st
 
 
 COST = st.floats(0, 10**6)
+BUDGET = st.dictionaries(
+    st.sampled_from(["tokens", "turns", "seconds", "cost"]), st.integers(0, 10**15)
+)
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cwd": TEXT,
+        "model": TEXT,
+        "system_prompt": TEXT,
+        "permission_mode": st.sampled_from(["", "default", "plan"]),
+        "fallbacks": st.lists(WORD, max_size=2),
+        "budget": BUDGET,
+    },
+)
 EVENT_DATA = {
     "session.created": data(
         {
@@ -300,7 +314,7 @@ EVENT_DATA = {
     "hook.failed": data({"hook": WORD, "message": TEXT}),
     "agent.renamed": data({"name": WORD}),
     "agent.tagged": data({"tags": st.lists(WORD, max_size=2, unique=True)}),
-    "agent.set": data({"values": st.fixed_dictionaries({}, optional={"cwd": TEXT})}),
+    "agent.set": data({"values": SETTINGS}),
     "restore": data({}, notice=TEXT),
 }
 
@@ -406,6 +420,8 @@ def agent_states(draw: st.DrawFn) -> AgentState:
         architecture=draw(WORD),
         descriptor=draw(DESCRIPTOR),
         native=draw(NATIVE),
+        settings=draw(st.dictionaries(st.sampled_from(["systemPrompt", "permissionMode"]), TEXT)),
+        budget=draw(BUDGET),
         name=draw(st.none() | WORD),
         title=draw(st.none() | TEXT),
         last_activity=draw(st.none() | TIME),

@@ -106,7 +106,21 @@ DATA = {
     ),
     "agent.renamed": data(name=st.sampled_from(["", "Ada"])),
     "agent.tagged": data(tags=st.lists(st.sampled_from(["a", "b"]), unique=True)),
-    "agent.set": data(values=data(cwd=one("/elsewhere"))),
+    "agent.set": data(
+        values=st.fixed_dictionaries(
+            {},
+            optional={
+                "cwd": one("/elsewhere"),
+                "model": st.sampled_from(["", "small"]),
+                "system_prompt": st.sampled_from(["", "Be brief."]),
+                "permission_mode": st.sampled_from(["", "plan"]),
+                "fallbacks": st.lists(one("echo"), max_size=1),
+                "budget": st.dictionaries(
+                    st.sampled_from(["tokens", "cost", "new"]), st.integers(0, 3)
+                ),
+            },
+        )
+    ),
 }  # fmt: skip
 EVENT = st.one_of(
     *(st.tuples(one(event), payload) for event, payload in DATA.items()),

@@ -60,6 +60,8 @@ FULL: dict[str, Any] = {
     "ephemeral": True,
     "missed": True,
     "imported": True,
+    "settings": {"systemPrompt": "Be brief."},
+    "budget": {"turns": 5},
     "unsent": {"u": {"to": "a", "message": {"message_id": "u", "content": []}}},
     "position": Position(5, 4, "f" * 16, 1, 6),
     "history_size": 7,
