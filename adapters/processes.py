@@ -72,23 +72,27 @@ def marked(marks: Mapping[str, str]) -> Iterator[Process]:
             yield found
 
 
-def started_with(options: Collection[str], value: str) -> Iterator[tuple[Process, dict[str, str]]]:
-    """Yield this user's processes that have an option with a value, and their environments.
+def option_values(options: Collection[str]) -> Iterator[tuple[str, Process, dict[str, str]]]:
+    """Yield values that this user's processes were given for some options, and the processes.
 
-    An environment that cannot be read is empty. Without /proc, nothing is yielded.
+    Beside a process stands its environment, which is empty where it cannot be read. Without /proc,
+    nothing is yielded.
     """
-    wanted = os.fsencode(value)
     names = [os.fsencode(option) for option in options]
     for pid in _pids():
         with suppress(OSError):  # the process has ended
             if (_PROC / str(pid)).stat().st_uid != os.geteuid():
                 continue
             words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-            given = any(name + b"=" + wanted in words for name in names) or any(
-                word in names and after == wanted for word, after in pairwise(words)
-            )
-            if given and (found := find(pid)):
-                yield found, _environment(pid)
+            values = [after for word, after in pairwise(words) if word in names]
+            for word in words:
+                name, equals, value = word.partition(b"=")
+                if equals and name in names:
+                    values.append(value)
+            if values and (found := find(pid)):
+                environment = _environment(pid)
+                for value in values:
+                    yield os.fsdecode(value), found, environment
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -205,6 +205,12 @@ class StoreReader(TranscriptReader, Protocol):
         Only the heads and tails of files are read. Sessions without content are left out.
         """
 
+    def open_sessions(self, storage: Path) -> Iterator[tuple[str, Process]]:
+        """Yield the id of each session that a running client is seen to have open, and the client.
+
+        It may be an id that the store has not. A session that is not among them may be open, too.
+        """
+
     def locate(self, storage: Path, native_id: str) -> list[Path]:
         """Return the main transcripts of an id below the storage folder, best first.
 

@@ -18,6 +18,7 @@ from agentsdir.engine.listing import (
     Listing,
     Wanted,
     last_change,
+    other_names,
     short_length,
     state_of,
 )
@@ -80,12 +81,15 @@ def print_agents(
         entries = _in_order(listing, tree=tree)
         print_lines(env, (entry.shown + b"\n" for entry, _ in entries))
     else:
-        cells = AgentCells(env)
-        listing = Listing(wanted, cells.of, tell, tree=tree)
+        listing = Listing(wanted, AgentCells(env).of, tell, tree=tree)
+        ids: set[str] = set()
+        others: set[str] = set()
         for listed in agents:
-            cells.see(listed)
+            ids.add(listed.paths.id)
+            others.update(other_names(listed))
             listing.add(listed)
-        table = cells.table(_in_order(listing, tree=tree), screen_width(env))
+        rows = ((branches(levels), entry.shown) for entry, levels in _in_order(listing, tree=tree))
+        table = agent_table(rows, short_length(ids, others), screen_width(env))
         if listing.entries:
             # Cells and styles have escaped what is foreign.
             env.stdout.writelines(line + "\n" for line in table.lines(style_of(env, color)))
@@ -118,21 +122,14 @@ class AgentCells:
     def __init__(self, env: Environment) -> None:
         self._now = env.now()
         self._home = str(env.home)
-        self._ids: set[str] = set()
-        self._other_names: set[str] = set()
-
-    def see(self, listed: ListedAgent) -> None:
-        """Take note of what can name an agent, so that a short id names no other one."""
-        self._ids.add(listed.paths.id)
-        if listed.document is not None:
-            self._other_names.add(listed.document["sessionId"])
-            if listed.document["name"]:
-                self._other_names.add(listed.document["name"])
 
     def of(self, row: dict[str, Any]) -> tuple[str, ...]:
         """Return the cells of a row, with the whole id."""
         if "error" in row:
             return (row["agentId"], "", UNREADABLE, *[""] * (len(COLUMNS) - 3))
+        title = row["title"] or ""
+        if row["question"] is not None:
+            title = f"asks for {row['question']['toolName']} · {title}"
         return (
             row["agentId"],
             plain(row["name"] or ""),
@@ -141,18 +138,21 @@ class AgentCells:
             plain(row["provider"]),
             tokens(row["usage"]["totalTokens"]),
             cost(row["costUsd"]),
-            folder(row["cwd"], self._home),
-            plain(row["title"] or ""),
+            folder_text(row["cwd"], self._home),
+            plain(title),
         )
 
-    def table(self, entries: Iterable[tuple[Entry, tuple[bool, ...]]], width: int) -> Table:
-        """Return the table of entries, with short ids, and the branches of a tree before them."""
-        length = short_length(self._ids, self._other_names)
-        rows = [
-            (branches(levels) + entry.shown[0][:length], *entry.shown[1:])
-            for entry, levels in entries
-        ]
-        return Table(COLUMNS, DROPPED, rows, width)
+
+def agent_table(rows: Iterable[tuple[str, tuple[str, ...]]], short: int, width: int) -> Table:
+    """Return the table of agents.
+
+    Args:
+        rows: cells of `AgentCells`, and what stands before the id.
+        short: how many characters of an id are shown.
+        width: columns of the terminal.
+    """
+    shown = [(before + cells[0][:short], *cells[1:]) for before, cells in rows]
+    return Table(COLUMNS, DROPPED, shown, width)
 
 
 def branches(levels: tuple[bool, ...]) -> str:
@@ -200,7 +200,7 @@ def cost(dollars: float | None) -> str:
     return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:.2f}"
 
 
-def folder(path: str, home: str) -> str:
+def folder_text(path: str, home: str) -> str:
     """Return a path for people: the home folder is ``~``."""
     if path == home or path.startswith(home.rstrip("/") + "/"):
         path = "~" + path[len(home.rstrip("/")) :]

@@ -10,7 +10,8 @@ from agentsdir.formats import times
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from agentsdir.engine.lookup import ListedAgent
 
@@ -104,7 +105,7 @@ class Listing:
             self._tell(listed)
         if document is None:
             # A filter asks for what such an agent cannot say.
-            if self._wanted._replace(everyone=False) == _ALL:
+            if self._wanted._replace(everyone=False) == ALL:
                 row = unreadable_row(listed)
                 self.entries.append(Entry("", listed.paths.id, None, self._make(row)))
             return
@@ -151,7 +152,8 @@ class Listing:
                 ]
 
 
-_ALL = Wanted()
+ALL = Wanted()
+"""What a list shows that is asked for nothing."""
 
 
 def state_of(row: dict[str, Any]) -> str:
@@ -183,7 +185,32 @@ def _canonical(ts: str) -> str:
         return ""
 
 
-def short_length(agent_ids: Collection[str], others: Collection[str]) -> int:
+def native_owners(agents: Iterable[ListedAgent]) -> dict[tuple[str, str], ListedAgent]:
+    """Return, by architecture and native id, the agents that go on with a client's session.
+
+    Of several the live one that was used last counts.
+    """
+    owners: dict[tuple[str, str], tuple[tuple[bool, str], ListedAgent]] = {}
+    for listed in agents:
+        said = listed.document
+        if said is None:
+            continue
+        rank = (listed.is_live, last_change(said))
+        native = (said["native"].get("architecture", ""), said["native"]["id"])
+        if native not in owners or owners[native][0] < rank:
+            owners[native] = rank, listed
+    return {native: listed for native, (_, listed) in owners.items()}
+
+
+def other_names(listed: ListedAgent) -> tuple[str, ...]:
+    """Return what names an agent beside its id: its session's id, and its name."""
+    said = listed.document
+    if said is None:
+        return ()
+    return (said["sessionId"], said["name"]) if said["name"] else (said["sessionId"],)
+
+
+def short_length(agent_ids: AbstractSet[str], others: AbstractSet[str]) -> int:
     """Return how many characters of an id name an agent, the same number for all.
 
     Args:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import (
         Architecture,
         NativeSession,
+        Process,
         ReaderState,
         Refuse,
         SessionFiles,
@@ -341,17 +342,26 @@ def _readers() -> Iterator[tuple[Architecture, StoreReader]]:
             yield architecture, architecture.reader
 
 
-def list_native(
-    stores: Iterable[ClientStore], refuse: Refuse
-) -> Iterator[tuple[Architecture, NativeSession]]:
+class ListedSession(NamedTuple):
+    """A session in a client's store, and the running client that is seen to have it open."""
+
+    architecture: Architecture
+    session: NativeSession
+    client: Process | None
+
+
+def list_native(stores: Iterable[ClientStore], refuse: Refuse) -> Iterator[ListedSession]:
     """Yield the sessions of all stores, the one written last first. A missing store has none."""
 
-    def of(store: ClientStore) -> Iterator[tuple[Architecture, NativeSession]]:
+    def of(store: ClientStore) -> Iterator[ListedSession]:
+        clients: dict[str, Process] | None = None
         for session in store.reader.sessions(store.folder, refuse):
-            yield store.architecture, session
+            if clients is None:
+                clients = dict(store.reader.open_sessions(store.folder))
+            yield ListedSession(store.architecture, session, clients.get(session.id))
 
     there = [of(store) for store in stores if _is_there(store, refuse)]
-    return heapq.merge(*there, key=lambda row: row[1].modified, reverse=True)
+    return heapq.merge(*there, key=lambda listed: listed.session.modified, reverse=True)
 
 
 def _is_there(store: ClientStore, refuse: Refuse) -> bool:
@@ -375,11 +385,16 @@ def main_in(stores: Iterable[ClientStore], reader: StoreReader, native_id: str) 
     return None
 
 
-def native_row(architecture: Architecture, session: NativeSession) -> dict[str, Any]:
-    """Return the row that a list shows of a session."""
+def native_row(listed: ListedSession, owner: str | None) -> dict[str, Any]:
+    """Return the row that a list shows of a session.
+
+    Args:
+        owner: the id of the agent that goes on with it; None for none.
+    """
+    session, client = listed.session, listed.client
     return {
         "type": "native-session",
-        "adapter": architecture.name,
+        "adapter": listed.architecture.name,
         "id": session.id,
         "file": str(session.file),
         "cwd": session.cwd,
@@ -388,6 +403,8 @@ def native_row(architecture: Architecture, session: NativeSession) -> dict[str, 
         "createdAt": session.created,
         "modifiedAt": session.modified,
         "size": session.size,
+        "agentId": owner,
+        "process": client._asdict() if client else None,
     }
 
 

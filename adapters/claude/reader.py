@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.claude import discover, moving, store
 from agentsdir.adapters.claude.follow import ClaudeFollower
+from agentsdir.adapters.claude.opened import open_sessions
 from agentsdir.adapters.claude.sessions import read_session, resume_session
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         Follower,
         NativeSession,
         Paths,
+        Process,
         ReaderState,
         Refuse,
         SessionFiles,
@@ -60,6 +62,9 @@ class ClaudeReader:
 
     def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
         return store.sessions(storage, refuse)
+
+    def open_sessions(self, storage: Path) -> Iterator[tuple[str, Process]]:
+        return open_sessions(storage)
 
     def locate(self, storage: Path, native_id: str) -> list[Path]:
         return store.locate(storage, native_id)

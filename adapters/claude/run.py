@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
-
-from agentsdir.adapters import processes
 from agentsdir.adapters.claude import control, moving
+from agentsdir.adapters.claude.opened import find_open_client
 from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import (
         Content,
         NativeFile,
-        Process,
         Profile,
         RuleMeaning,
         SessionSpec,
@@ -36,40 +31,6 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
-
-
-# Open sessions: the registry of newer clients.
-#
-# A running client writes ``sessions/<pid>.json``. A killed client leaves it behind, so an entry
-# counts only while the process that wrote it runs.
-
-_MAX_ENTRY = 64 * 1024
-
-
-def find_open_client(storage: Path, native_id: str) -> Process | None:
-    """Return the running client that has a session open; None for none."""
-    with suppress(OSError):
-        for path in sorted((storage / "sessions").glob("*.json")):
-            entry = _entry(path)
-            if entry.get("sessionId") != native_id or type(entry.get("pid")) is not int:
-                continue
-            found = processes.find(entry["pid"])
-            if found is not None and str(entry.get("procStart", found.started)) == str(
-                found.started
-            ):
-                return found
-    return None
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    try:
-        # O_NONBLOCK: a FIFO in its place must not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            value = orjson.loads(stream.read(_MAX_ENTRY))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 # Errors: the client's own output says whether a run succeeded; its exit code says very little.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.gemini import discover, moving, projects, store
 from agentsdir.adapters.gemini.follow import GeminiFollower
+from agentsdir.adapters.gemini.opened import open_sessions
 from agentsdir.adapters.gemini.read import read_session, resume_session
 from agentsdir.adapters.gemini.stream import GeminiTranslator
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         Follower,
         NativeSession,
         Paths,
+        Process,
         ReaderState,
         Refuse,
         SessionFiles,
@@ -60,6 +62,9 @@ class GeminiReader:
 
     def sessions(self, storage: Path, refuse: Refuse) -> Iterator[NativeSession]:
         return store.sessions(storage, refuse)
+
+    def open_sessions(self, storage: Path) -> Iterator[tuple[str, Process]]:
+        return open_sessions(storage)
 
     def locate(self, storage: Path, native_id: str) -> list[Path]:
         return store.locate(storage, native_id)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters import processes
 from agentsdir.adapters.gemini import moving, store
-from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder, storage_in
+from agentsdir.adapters.gemini.opened import find_open_client
+from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
@@ -32,7 +32,7 @@ from agentsdir.formats.sink import ParseSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from agentsdir.adapters.protocol import Content, Host, NativeFile, Process, Profile, SessionSpec
+    from agentsdir.adapters.protocol import Content, Host, NativeFile, Profile, SessionSpec
     from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.source import Source
@@ -180,24 +180,6 @@ def _is_context(message: Any) -> bool:
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     return all(isinstance(t, str) and t.lstrip().startswith(_CONTEXT) for t in texts)
-
-
-# Open sessions: ids on the command lines of running clients.
-#
-# This client keeps no registry, no lock and no open file. A client is found if it was started with
-# the session's id (``--resume ID``, ``--session-id ID``) for the same store. It is not found if it
-# was started by ``--resume latest`` or a number, or began or resumed the session from within.
-
-_OPENING = ("--resume", "-r", "--session-id")
-
-
-def find_open_client(storage: Path, native_id: str) -> Process | None:
-    """Return a running client that was started with a session's id; None when none is seen."""
-    for process, environment in processes.started_with(_OPENING, native_id):
-        its = storage_in(environment)
-        if its is None or os.path.realpath(its) == os.path.realpath(storage):
-            return process
-    return None
 
 
 # Errors: the client's own words tell whether a run succeeded; its exit code is only a hint.

@@ -77,6 +77,14 @@ def run(
             "--tree", help="Show below each agent the subagents that it made, closed ones, too"
         ),
     ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Show them until q is typed, those that wait or work first; a bell when one begins"
+            " to wait or finishes",
+        ),
+    ] = False,
     native: Annotated[
         bool,
         typer.Option("--native", help="List the sessions in the clients' own stores, not agents"),
@@ -91,6 +99,7 @@ def run(
       agentsdir list
       agentsdir list --here --since 2d
       agentsdir list --state suspended --json | jq -r .agentId
+      agentsdir list --watch
       agentsdir list --native
 
     A narrow terminal shows fewer columns. Closed agents are left out, unless --all, --tree or
@@ -100,13 +109,6 @@ def run(
     Gemini CLI below ~/.gemini (or $GEMINI_CLI_HOME/.gemini), the one written last first.
     """
     env: Environment = ctx.obj
-    if native:
-        # It loads the readers of both clients.
-        from agentsdir.cli.native_table import print_native, stores_in
-
-        return print_native(env, stores_in(env, folder), as_json=as_json)
-    if folder:
-        raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
     wanted = Wanted(
         everyone=everyone,
         folder=str(env.cwd.resolve()) if here else "",
@@ -115,6 +117,23 @@ def run(
         tags=frozenset(tag or ()),
         since=_time_of(since, env.now()) if since else "",
     )
+    if native:
+        if watch or tree or state or tag or everyone:
+            raise UsageError("--native goes with --here, --provider and --since only")
+        # It loads the readers of both clients.
+        from agentsdir.cli.native_table import print_native, stores_in
+
+        stores = stores_in(env, folder)
+        return print_native(env, stores, wanted, as_json=as_json, color=color)
+    if folder:
+        raise UsageError("a DIR goes with --native", hint="--root DIR names an agents directory")
+    if watch:
+        if tree or as_json:
+            raise UsageError("--watch goes with neither --tree nor --json")
+        # It loads what drives a terminal.
+        from agentsdir.cli.watch import watch_agents
+
+        return watch_agents(env, wanted, color=color)
     env.layout.check_version(writing=False)
     return print_agents(
         env, each_agent(env.layout), wanted, as_json=as_json, tree=tree, color=color

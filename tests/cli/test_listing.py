@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir.cli.agent_table import age, branches, cost, folder, tokens
+from agentsdir.cli.agent_table import age, branches, cost, folder_text, tokens
 from agentsdir.cli.environment import Environment
 from agentsdir.formats.times import to_text
 from agentsdir.schemas import check
@@ -200,7 +200,7 @@ def test_numbers_are_short() -> None:
         "", "7", "999", "1.0k", "99.9k", "100k", "999k", "1.0M", "12.3M", "9.0P",
     ]  # fmt: skip
     assert [*map(cost, (None, 0, 0.004, 0.125, 12))] == ["", "$0.00", "<$0.01", "$0.12", "$12.00"]
-    assert [folder(path, "/home/me") for path in ("/home/me", "/home/me/x", "/home/men")] == [
+    assert [folder_text(path, "/home/me") for path in ("/home/me", "/home/me/x", "/home/men")] == [
         "~", "~/x", "/home/men",
     ]  # fmt: skip
     assert branches((True, False, True)) == "│     ├─ "

@@ -54,8 +54,8 @@ def test_a_pipe_gets_json_lines_and_a_terminal_a_table(shell: Any, store: Path) 
         str(store / "projects" / "-w" / f"{name}.jsonl") for name in (TWO, ONE)
     ]
     table = shell.ok("list", "--native", tty=True).out.splitlines()
-    assert table[0].split() == ["id", "adapter", "modifiedAt", "branch", "cwd", "title"]
-    assert [line.split()[0] for line in table[1:]] == [TWO, ONE]
+    assert table[0].split() == ["session", "age", "provider", "branch", "folder", "title"]
+    assert [line.split()[0] for line in table[1:]] == [TWO[:8], ONE[:8]]
     assert shell.ok("list", "--native", "--json", tty=True).rows == rows
 
 
@@ -74,6 +74,56 @@ def test_a_folder_belongs_to_native(shell: Any, store: Path) -> None:
     for arguments in (["list", str(store)], ["list", "--native", "nowhere"]):
         done = shell(*arguments)
         assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_a_list_says_whose_a_session_is_and_that_a_client_has_it_open(
+    shell: Any, store: Path
+) -> None:
+    """Of an agent by its name, or by its id; open only while that client runs."""
+    named = shell.ok("new", "--from", ONE, "--name", "mine").out.strip()
+    rows = {row["id"]: row for row in shell.ok("list", "--native").rows}
+    assert [rows[one]["agentId"] for one in (ONE, TWO)] == [named, None]
+    assert [rows[one]["process"] for one in (ONE, TWO)] == [None, None]
+    (store / "sessions" / "2.json").write_text(json.dumps({"sessionId": TWO, "pid": os.getpid()}))
+    (store / "sessions" / "3.json").write_text(json.dumps({"sessionId": ONE, "pid": 2**22 + 1}))
+
+    rows = {row["id"]: row for row in shell.ok("list", "--native").rows}
+    assert rows[TWO]["process"]["pid"] == os.getpid()
+    assert rows[ONE]["process"] is None
+    assert all(check("native-session", row) == [] for row in rows.values())
+    shell.variables["COLUMNS"] = "100"
+    table = shell.ok("list", "--native", tty=True).out.splitlines()
+    assert table[0].split()[:3] == ["session", "agent", "state"]
+    assert [line.split()[:2] for line in table[1:]] == [[TWO[:8], "open"], [ONE[:8], "mine"]]
+
+    shell.ok("archive", "mine")
+    assert {row["agentId"] for row in shell.ok("list", "--native").rows} == {None}
+
+
+def test_native_sessions_are_chosen_by_folder_client_and_time(shell: Any, store: Path) -> None:
+    """What only agents have cannot be asked for."""
+    project = store / "projects" / "-w" / f"{ONE}.jsonl"
+    data = project.read_text().replace('"cwd":"/w"', f'"cwd":{json.dumps(str(shell.cwd))}')
+    project.write_text(data)
+    os.utime(project, (0, 1_700_000_000))
+
+    def ids(*options: str) -> list[str]:
+        return [row["id"] for row in shell.ok("list", "--native", *options).rows]
+
+    assert ids("--here") == [ONE]
+    assert ids("--provider", "claude") == [TWO, ONE]
+    assert ids("--provider", "gemini") == []
+    assert ids("--since", "2023-11-14T22:13:21Z") == [TWO]
+    assert ids("--since", "1h") == []
+    for options in (("--all",), ("--tag", "x"), ("--state", "active"), ("--tree",)):
+        assert shell("list", "--native", *options).code == 2
+
+
+def test_a_root_that_cannot_be_read_hides_no_native_session(shell: Any, store: Path) -> None:
+    """It owns none then."""
+    shell.new()
+    (shell.root / "agentsdir.json").write_text('{"format": "agentsdir", "version": 99}')
+    assert [row["agentId"] for row in shell.ok("list", "--native").rows] == [None, None]
 
 
 def test_titles_are_inert_on_a_terminal(shell: Any, store: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import until
-from consoles import CONSOLES
+from consoles import CONSOLES, PtyConsole
 
 # Speaks as Claude Code does: asks for one tool once a file named `go` stands, and says the answer.
 CLIENT = """\
@@ -34,9 +34,10 @@ say(type="result", subtype="success", is_error=False, result="x")
 class Desk:
     """A user whose client asks, and their console."""
 
-    def __init__(self, shell: Any, console: Any) -> None:
+    def __init__(self, shell: Any, console: Any, variables: dict[str, str]) -> None:
         self.shell = shell
         self.console = console
+        self.variables = variables
 
     def type(self, line: str) -> None:
         """Type a line and Enter."""
@@ -84,7 +85,7 @@ def desk(request: pytest.FixtureRequest, shell: Any) -> Iterator[Desk]:
     }
     make: Callable[[dict[str, str], Path], Any] = CONSOLES[request.param]
     with make(variables, shell.cwd) as console:
-        desk = Desk(shell, console)
+        desk = Desk(shell, console, variables)
         desk.sees("ready>")
         yield desk
 
@@ -181,3 +182,28 @@ def test_a_job_that_no_shell_can_bring_back_is_denied(desk: Desk) -> None:
     assert desk.said("one.out") == "a: deny"
     desk.sees("this job is in the background, and no shell can bring it back")
     assert PROMPT not in desk.console.shown
+
+
+def test_a_list_says_which_agent_waits_for_an_answer(desk: Desk) -> None:
+    """In JSON, in the table, and in one that is watched, with a bell; no more once it is given."""
+    desk.type("agentsdir send -q one a >one.out")
+    desk.begun("a")
+    with PtyConsole(desk.variables, desk.shell.cwd) as watcher:
+        watcher.type("agentsdir list --watch")
+        until(lambda: "1 running, 0 waiting" in watcher.shown, "that the agent works")
+        assert "\x07" not in watcher.shown
+        desk.go()
+        desk.sees(PROMPT)
+
+        (row,) = desk.shell.ok("list", "--state", "waiting").rows
+        assert (row["name"], row["status"]) == ("one", "running")
+        assert row["question"]["toolName"] == "Bash"
+        table = desk.shell.ok("list", "--state", "waiting", tty=True).out.splitlines()
+        assert table[1].split()[1:3] == ["one", "waiting"]
+        until(lambda: "0 running, 1 waiting" in watcher.shown, "that the agent waits")
+        assert watcher.shown.count("\x07") == 1
+
+        desk.type("y")
+        assert desk.said("one.out") == "a: allow"
+        until(lambda: watcher.shown.count("\x07") == 2, "that the agent has finished")
+    assert desk.shell.ok("list", "--state", "waiting").rows == []

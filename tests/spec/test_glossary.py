@@ -56,5 +56,6 @@ def test_every_module_of_the_engine_has_a_word() -> None:
         "listing",
         "parse",
         "replay",
+        "watch",
     }  # as their commands say
     assert modules - named == {f"engine.{name}" for name in plain}
