@@ -397,8 +397,9 @@ class SessionSpec(NamedTuple):
     (``--option name=value``). `turn` is the number of the turn about to run, from 1, failed turns
     included; 0 when none is. A provider has no clock and no random numbers of its own: `now`
     returns RFC 3339 timestamps, `sleep` waits some seconds, `new_id` returns fresh UUIDs. `host` is
-    for providers that run a program. `earlier` returns where the last reading of the client's own
-    files ended, which is in the saved ones, if that is known.
+    for providers that run a program. `compared` are names of saved files, each with the client's
+    own file that was just found to begin with its bytes. `earlier` returns where the last reading
+    of the client's own files ended, which is in the saved ones, if that is known.
     """
 
     native_id: str
@@ -412,6 +413,7 @@ class SessionSpec(NamedTuple):
     options: Mapping[str, str] = _NOTHING
     transcripts: Mapping[str, Source] = _NOTHING
     host: Host = Host(Path("/nonexistent"))
+    compared: frozenset[tuple[str, Path]] = frozenset()
     earlier: Callable[[], EarlierReading | None] = lambda: None
 
 

@@ -11,7 +11,7 @@ from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
     from agentsdir.adapters.protocol import Refuse
@@ -25,7 +25,10 @@ _CHUNK = 1024 * 1024
 
 
 def is_there(
-    path: Path, saved: Source, is_continuation: Callable[[Source, Source], bool] | None = None
+    path: Path,
+    saved: Source,
+    is_continuation: Callable[[Source, Source], bool] | None = None,
+    compared: Container[tuple[str, Path]] = (),
 ) -> bool:
     """Tell whether a saved file is in its place already; an empty file counts as none.
 
@@ -34,6 +37,7 @@ def is_there(
         saved: the saved file.
         is_continuation: tells whether the second of two sources continues the first; None for a
             file that the client may rewrite.
+        compared: names of saved files with the places where they are known to be continued.
 
     Raises `UnsafePath` for what is no regular file, and `Invalid` (kind ``transcript-differs``) for
     a file that does not continue the saved one.
@@ -52,7 +56,9 @@ def is_there(
         raise UnsafePath(f"{path} is no regular file")
     if not status.st_size:
         return not size_of(saved)
-    if is_continuation is not None and not is_continuation(saved, Source(str(path), path=path)):
+    if is_continuation is None or (saved.name, path) in compared:
+        return True
+    if not is_continuation(saved, Source(str(path), path=path)):
         raise Invalid(
             f"{path} is shorter than the saved transcript, or differs from it",
             hint="nothing was overwritten; compare the two, and move that one away",

@@ -344,7 +344,8 @@ def sync_with_client(
         spec = spec._replace(transcripts=load_sound(paths, state))
     _place(program, spec, natives)
     earlier = partial(_earlier_reading, paths, state, architecture, natives)
-    return state, spec._replace(earlier=earlier)
+    compared = frozenset((one.path, one.source.path) for one in natives if one.source.path)
+    return state, spec._replace(compared=compared, earlier=earlier)
 
 
 def place_missing(provider: Provider, spec: SessionSpec) -> None:

@@ -173,7 +173,7 @@ def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     paths = host_paths(spec.host, spec.cwd)
     folder = session_folder(paths.storage, paths.transcripts, spec.native_id, anywhere=not here)
     # All files are checked before any is written.
-    missing = [one for one in saved if not _is_present(folder, one)]
+    missing = [one for one in saved if not _is_present(spec, folder, one)]
     written = []
     for one in missing:
         path = folder.joinpath(*one.inner)
@@ -184,9 +184,10 @@ def materialize(spec: SessionSpec, *, here: bool = False) -> list[Path]:
     return written
 
 
-def _is_present(folder: Path, one: _SavedFile) -> bool:
+def _is_present(spec: SessionSpec, folder: Path, one: _SavedFile) -> bool:
     path = folder.joinpath(*one.inner)
-    return is_there(path, one.source, begins_with if path.suffix == _TRANSCRIPT else None)
+    check = begins_with if path.suffix == _TRANSCRIPT else None
+    return is_there(path, one.source, check, spec.compared)
 
 
 def _saved(spec: SessionSpec) -> list[_SavedFile]:

@@ -149,7 +149,7 @@ def materialize(spec: SessionSpec, *, by_hash: bool = False) -> list[Path]:
         or (own is not main and own.talks and _stem(own) == _stem(main))
     ]
     # Whatever is in the way of one is known before anything is made.
-    missing = [own for own in (*rest, main) if not _is_present(folder, own)]
+    missing = [own for own in (*rest, main) if not _is_present(spec, folder, own)]
     if main in missing and _is_renamed(folder, main, saved, spec.native_id):
         missing.remove(main)
     if missing and not by_hash and _claim(storage, cwd) != folder:
@@ -167,12 +167,11 @@ def _stem(own: Own) -> str:
     return own.inner[-1].removesuffix("l")
 
 
-def _is_present(folder: Path, own: Own) -> bool:
+def _is_present(spec: SessionSpec, folder: Path, own: Own) -> bool:
     """Tell whether a file is there; what is no transcript is the client's to rewrite."""
     transcript = own.role in ("main", "subagent")
-    return is_there(
-        folder.joinpath(*own.inner), own.source, is_continuation if transcript else None
-    )
+    check = is_continuation if transcript else None
+    return is_there(folder.joinpath(*own.inner), own.source, check, spec.compared)
 
 
 def _is_renamed(folder: Path, main: Own, saved: list[Own], native_id: str) -> bool:

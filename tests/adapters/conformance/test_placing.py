@@ -75,6 +75,19 @@ def test_other_bytes_are_never_overwritten(
     assert (path.read_bytes(), sorted(client.home.rglob("*"))) == (there, before)
 
 
+def test_a_file_that_was_just_compared_is_not_read_again(client: Client) -> None:
+    """The one beside its saved copy; the same file is no proof for another copy."""
+    saved = client.save({client.transcript: client.talk})
+    (name,) = saved
+    client.stand(b"other bytes, so that a look would show")
+    spec = client.spec(saved)
+    known = spec._replace(compared=frozenset({(name, client.main)}))
+    assert client.provider.materialize(known) == []
+    for wrong in ((f"{name}-b", client.main), (name, client.main.with_name("b"))):
+        with pytest.raises(Invalid):
+            client.provider.materialize(spec._replace(compared=frozenset({wrong})))
+
+
 def test_an_empty_file_gives_way(client: Client) -> None:
     """It says that nothing is here."""
     client.stand(b"")
