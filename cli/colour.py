@@ -41,9 +41,12 @@ class Style:
         self.on = on
 
     def __call__(self, text: str, name: str) -> str:
-        """Return text in the style of a name of `STYLES`, each line by itself, as pagers need."""
+        """Return text in the style of a name of `STYLES`, each line by itself, as pagers need.
+
+        An empty name is no style.
+        """
         text = escape_controls(text)
-        if not self.on:
+        if not (self.on and name):
             return text
         code = STYLES[name]
         return "\n".join(f"\x1b[{code}m{line}\x1b[m" if line else "" for line in text.split("\n"))

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from unicodedata import east_asian_width
 
+from agentsdir.cli.colour import style_of
 from agentsdir.cli.output import one_line
 from agentsdir.cli.pager import pager_of
 from agentsdir.cli.questions import Answer, Keep, Question, call_lines
@@ -43,13 +44,15 @@ def confirm(
 ) -> bool:
     """Show a yes-or-no question at a terminal, and return whether the answer is yes.
 
-    Arguments and errors of `_ask`; `lines` are the question.
+    Arguments and errors of `_ask`; `lines` are the question, each shown as one line, with control
+    characters as escapes.
     """
 
     def decide(_terminal: _Terminal, text: str) -> bool:
         return text.lower() in _YES
 
-    return _ask(terminal, lambda _terminal: lines, prompt, decide, notify, asker=asker)
+    shown = [one_line(line) for line in lines]
+    return _ask(terminal, lambda _terminal: shown, prompt, decide, notify, asker=asker)
 
 
 _YES = ("y", "yes")
@@ -99,7 +102,7 @@ def _ask(
     is in the foreground.
 
     Args:
-        lines: returns the question. Each is shown as one line, with control characters as escapes.
+        lines: returns the question, in lines that may be written as they are.
         prompt: the text in front of the answer.
         decide: returns what a line means; None where the question has to be asked again.
         notify: called with a sentence when the question has to wait.
@@ -143,6 +146,7 @@ class _ToolQuestion:
     def __init__(self, env: Environment, question: Question) -> None:
         self._env = env
         self._question = question
+        self._style = style_of(env, stream=env.stderr)
         self._lines = call_lines(question.input)
         self._keys = [key for key in self._KEYS if question.rule and key[1] in question.keeps]
         letters = "".join(f"/{key}" for key, _, _ in self._keys)
@@ -151,7 +155,7 @@ class _ToolQuestion:
     def lines(self, terminal: _Terminal) -> list[str]:
         """Return who asks and what for; of a long call, the beginning and the end."""
         wrapped = _wrapped(self._lines, terminal.columns - 2)
-        room = max(terminal.rows - 8, 4)
+        room = max(terminal.rows - 9, 4)
         if len(wrapped) > room:
             left_out = len(wrapped) - room
             head = room - room // 4
@@ -160,7 +164,20 @@ class _ToolQuestion:
                 f"[… {left_out} lines are not shown: v shows them …]",
                 *wrapped[len(wrapped) - room // 4 :],
             ]
-        return [self._question.headline, *(f"  {line}" for line in wrapped)]
+        style = self._style
+        shown = [style(f"  {line}", _STYLES.get(line[:1], "")) for line in wrapped]
+        headline = style(self._question.headline, "strong")
+        return [headline, *shown, *(style(line, "faint") for line in self._legend())]
+
+    def _legend(self) -> list[str]:
+        always = " · ".join(f"{key} {whom}" for key, _, whom in self._keys)
+        lines = [f"  always {self._what()}: {always}"] if always else []
+        return ["  y yes · n [REASON] no · v show all · ? help", *lines]
+
+    def _what(self) -> str:
+        """Return what an answer for good is for, in words."""
+        is_tool = self._question.rule == self._question.tool
+        return f"any {one_line(self._question.tool)}" if is_tool else "exactly this command"
 
     def decide(self, terminal: _Terminal, text: str) -> Answer | None:
         """Return the answer that a line is. Show what it asks for, and return None, for others."""
@@ -187,7 +204,7 @@ class _ToolQuestion:
             "  n REASON  no, and why, for the model",
         ]
         for key, _, whom in self._keys:
-            lines.append(f"  {key}         always for {whom}: {one_line(self._question.rule)}")
+            lines.append(f"  {key}         yes, and always {self._what()} for {whom}")
         return [*lines, "  v         show all of it"]
 
     def _show_all(self, terminal: _Terminal) -> None:
@@ -212,6 +229,10 @@ class _ToolQuestion:
             finally:
                 signal.signal(signal.SIGINT, before)
         _write(terminal.descriptor, text)
+
+
+_STYLES = {"+": "added", "-": "removed"}
+"""The styles of lines of a diff, by their first character."""
 
 
 def _wrapped(lines: list[str], columns: int) -> list[str]:
@@ -306,7 +327,7 @@ def _answer(
 ) -> _T | None:
     """Ask until there is an answer; None if this job is no longer in the foreground."""
     descriptor = terminal.descriptor
-    _write(descriptor, "\n" + "".join(one_line(line) + "\n" for line in lines))
+    _write(descriptor, "\n" + "".join(f"{line}\n" for line in lines))
     time.sleep(READING_TIME)
     while True:
         # Also half a line that has no Enter yet, which the terminal keeps as well.

@@ -165,11 +165,14 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def read_grants(env: Environment) -> Grants:
+def read_grants(env: Environment, *, quiet: bool = False) -> Grants:
     """Return the user's grants.
 
     A file that is damaged, or that another user could have written, grants nothing: it is named on
     stderr, and a damaged one is set aside as grants.json.damaged-N.
+
+    Args:
+        quiet: do not name one that was named already.
     """
     path = grants_path(env)
     try:
@@ -177,7 +180,8 @@ def read_grants(env: Environment) -> Grants:
     except FileNotFoundError:
         return Grants()
     except _Flawed as flawed:
-        note(env, f"{path} {flawed}, so it grants nothing")
+        if not quiet:
+            note(env, f"{path} {flawed}, so it grants nothing")
     except ValueError as error:
         note(env, f"{path} {error}, so it grants nothing")
         with suppress(AgentsdirError), _locked(env):

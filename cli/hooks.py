@@ -29,7 +29,9 @@ from agentsdir.cli.grants import (
     folder_of,
     folder_scope,
     kept_rule,
+    read_grants,
     rules_allowing,
+    rules_for,
     takes_folder_rules,
 )
 from agentsdir.cli.output import note
@@ -168,25 +170,21 @@ class ToolConfirmation:
 
     Args:
         state: the agent's. Its name comes from the log, and only chooses among the user's hooks.
-        rules: those that hold for the agent.
         now: returns the time of a rule that is kept.
     """
 
     def __init__(
-        self,
-        env: Environment,
-        state: AgentState,
-        rules: tuple[str, ...] = (),
-        now: Callable[[], str] = lambda: "",
+        self, env: Environment, state: AgentState, now: Callable[[], str] = lambda: ""
     ) -> None:
         self._env = env
         self._state = state
-        self._rules = set(rules)
         self._now = now
+        self._rules_of_turn: set[str] = set()
+        self._has_noted = False
 
     def __call__(self, request: ToolRequest) -> Decision:
         """Return the decision. Raises `HookFailed` if the hook gives none; that is noted, too."""
-        is_allowed = not self._rules.isdisjoint(rules_allowing(request))
+        is_allowed = not rules_allowing(request).isdisjoint((*self._rules_of_turn, *self.rules()))
         is_subagent = self._state.descriptor.get("type") == "subagent"
         if is_subagent and not is_allowed:
             return deny_all(request)
@@ -201,6 +199,12 @@ class ToolConfirmation:
                 self._note_denial(request, decision.reason)
             return decision
         return Decision(allowed=True) if is_allowed else self._ask_user(request)
+
+    def rules(self) -> tuple[str, ...]:
+        """Return the rules of the user that hold for the agent now: they may change in a turn."""
+        grants = read_grants(self._env, quiet=self._has_noted)
+        self._has_noted = True
+        return rules_for(grants, self._paths, self._state)
 
     @property
     def has_hook(self) -> bool:
@@ -280,7 +284,7 @@ class ToolConfirmation:
         rule = question.rule
         if answer.keep == "once" or answer.keep not in question.keeps or not rule:
             return Decision(allowed=True)
-        self._rules.add(rule)
+        self._rules_of_turn.add(rule)
         if answer.keep != "turn":
             self._record(rule, answer.keep)
         # The client would not ask about it again, and the hook is to be asked each time.

@@ -47,16 +47,20 @@ class Question(NamedTuple):
     @property
     def asker(self) -> str:
         """The agent, by its name and id, on one line."""
-        agent = f"{_cut(self.name, _NAME)} ({self.agent_id})" if self.name else self.agent_id
-        return one_line(f"agent {agent}")
+        return one_line(f"agent {self._agent()}")
+
+    def _agent(self, more: str = "") -> str:
+        if self.name:
+            return f"{_cut(self.name, _NAME)} ({self.agent_id}{more})"
+        return f"{self.agent_id}{f' ({more[2:]})' if more else ''}"
 
     @property
     def headline(self) -> str:
         """Who asks, for which tool and in which folder, on one line."""
         within = "" if self.conversation == "main" else f", in its {self.conversation},"
         return one_line(
-            f"{self.asker}{_cut(within, _NAME)} wants to use {_cut(self.tool, _NAME)} "
-            f"of {_cut(self.provider, _NAME)} in {_cut(self.folder, _FOLDER)}:"
+            f"agent {self._agent(f', {_cut(self.provider, _NAME)}')}{_cut(within, _NAME)} wants to"
+            f" use {_cut(self.tool, _NAME)} in {_cut(self.folder, _FOLDER)}:"
         )
 
     def as_json(self) -> dict[str, Any]:

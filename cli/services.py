@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
-from agentsdir.cli.grants import mode_for, read_grants, rules_for
+from agentsdir.cli.grants import mode_for, read_grants
 from agentsdir.cli.hooks import ToolConfirmation, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
@@ -150,9 +150,9 @@ def services_of(env: Environment) -> Services:
 def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     said = provider_config(env, state.session.provider_name)
-    grants, paths = read_grants(env), env.layout.agent(state.agent_id)
-    rules = rules_for(grants, paths, state)
-    confirmation = ToolConfirmation(env, state, rules, now)
+    confirmation = ToolConfirmation(env, state, now)
+    rules = confirmation.rules()  # first: it names what is wrong with the grants
+    grants = read_grants(env, quiet=True)
     host = Host(
         home=env.home,
         variables=env.variables,
@@ -163,4 +163,4 @@ def _client(env: Environment, state: AgentState) -> ClientConfig:
         allowed=() if confirmation.has_hook else rules,
         confirm=confirmation,
     )
-    return ClientConfig(host, said.model, mode_for(grants, paths, state))
+    return ClientConfig(host, said.model, mode_for(grants, env.layout.agent(state.agent_id), state))

@@ -251,6 +251,8 @@ def _print(
             print_json(env, row)
     elif rows:
         print_table(env, [_line(row) for row in rows], COLUMNS)
+    else:
+        env.notify("nothing is allowed without a question")
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

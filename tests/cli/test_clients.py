@@ -431,7 +431,9 @@ def confirmation(shell: Any, *, tty: bool, terminal: Path) -> ToolConfirmation:
     from agentsdir.formats.store.layout import Layout
 
     err: Any = Terminal(tty=tty)
-    env = Environment(io.BytesIO(), sys.stdout, err, {}, shell.cwd, shell.home)
+    env = Environment(
+        io.BytesIO(), sys.stdout, err, {}, shell.cwd, shell.home, root=str(shell.root)
+    )
     env.terminal = terminal
     state = read_agent(find_agent(Layout(shell.root), shell.new())).state
     return ToolConfirmation(env, state)
@@ -480,10 +482,10 @@ def test_the_person_at_the_terminal_is_asked(shell: Any, answer: bytes, decision
     shown = person.shown
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-    whose = f"agent fixer Allow? [y/N/?] y \\x1b[2J ({asking._state.agent_id})"
-    assert f"{whose} wants to use Bash\\x1b[2J of echo in {shell.cwd}:\n" in shown
+    whose = f"agent fixer Allow? [y/N/?] y \\x1b[2J ({asking._state.agent_id}, echo)"
+    assert f"{whose} wants to use Bash\\x1b[2J in {shell.cwd}:\n" in shown
     assert "lines are not shown: v shows them" in shown
-    assert f"the end\n{ASKS}" in shown
+    assert f"the end\n  y yes · n [REASON] no · v show all · ? help\n{ASKS}" in shown
 
 
 def test_nothing_that_was_typed_before_a_question_answers_it(shell: Any) -> None:

@@ -143,7 +143,7 @@ def test_a_yes_for_good_is_asked_for_once_and_a_no_may_say_why(desk: Desk) -> No
     desk.type("agentsdir send -q one a >one.out")
     desk.sees(f"{PROMPT}/t/a/f/?] ")
     desk.type("?")
-    desk.sees("always for this agent: Bash(rm -rf a)")
+    desk.sees("yes, and always exactly this command for this agent")
     desk.type("a")
     assert desk.said("one.out") == "a: allow"
     desk.type("agentsdir send -q one a >again.out")
