@@ -359,7 +359,7 @@ def test_a_rule_is_for_one_provider(user: User) -> None:
         ["permissions"], ["permissions", "rm", "x"],
         ["permissions", "allow", "--here", "Bash(make)"],
         ["trust"], ["trust", "--list"], ["config", "max_slots=3"],
-        ["config", "--user", "provider=echo"],
+        ["config", "--user", "provider=echo"], ["set", "AGENT", "permission-mode=plan"],
     ],
     ids=" ".join,
 )  # fmt: skip
