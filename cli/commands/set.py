@@ -19,7 +19,7 @@ from agentsdir.cli.services import services_of
 from agentsdir.engine.budget import budget_report, parse_budget
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.settings import Changes, change_settings, check_mode, current_settings
-from agentsdir.formats.errors import SessionStateError, UsageError
+from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def run(
     given = read_pairs("set", values or ())
     if unknown := sorted(set(given) - set(KEYS)):
         raise UsageError(f"there is no setting {unknown[0]!r}", hint=f"known: {', '.join(KEYS)}")
-    if given and env.turn is not None:
-        raise SessionStateError("a turn cannot change the settings of an agent", kind="in-turn")
+    if given:
+        env.check_outside_turn("the settings of an agent")
     mode = given.pop("permission-mode", None)
     changes = _changes(env, given)
     paths = find_agent(env, agent)
