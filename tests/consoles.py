@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 SHELL = ["bash", "--norc", "--noprofile", "-i"]
+
+
+def screen(shown: str) -> list[str]:
+    """Return the lines that a wide terminal shows in the end, of the few codes that we use.
+
+    Args:
+        shown: what was written to it, each line with LF alone.
+    """
+    lines, at = [""], 0
+    for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", shown):
+        if piece == "\n":
+            lines.append("")
+            at = 0
+        elif piece == "\r":
+            at = 0
+        elif piece.endswith("J"):
+            lines[-1] = lines[-1][:at]
+        elif not piece.startswith("\x1b"):
+            lines[-1] = lines[-1][:at] + piece + lines[-1][at + len(piece) :]
+            at += len(piece)
+    return [line.rstrip() for line in lines]
 
 
 class PtyConsole:
@@ -34,7 +57,12 @@ class PtyConsole:
 
     def __exit__(self, *_rest: object) -> None:
         os.kill(self._pid, signal.SIGHUP)
-        os.waitpid(self._pid, 0)
+        # A shell that is about to show its prompt may sleep over the signal.
+        deadline = time.monotonic() + 5
+        while not os.waitpid(self._pid, os.WNOHANG)[0]:
+            if time.monotonic() > deadline:
+                os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.01)
         os.close(self._master)
         self._thread.join(20)
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from commands import until
-from consoles import PtyConsole
+from consoles import PtyConsole, screen
 from typist import Typist
 
 from agentsdir.cli.status_line import StatusLine
@@ -23,21 +23,9 @@ SPINNER = re.compile("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
 ERASE = "\r\x1b[J"
 
 
-def screen(shown: str) -> list[str]:
-    """Return what a wide terminal shows in the end, of the few codes that we use."""
-    lines, at = [""], 0
-    for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", shown):
-        if piece == "\n":
-            lines.append("")
-            at = 0
-        elif piece == "\r":
-            at = 0
-        elif piece.endswith("J"):
-            lines[-1] = lines[-1][:at]
-        elif not piece.startswith("\x1b"):
-            lines[-1] = lines[-1][:at] + piece + lines[-1][at + len(piece) :]
-            at += len(piece)
-    return [re.sub(r"\d+\.\d s", "N s", line.rstrip()) for line in lines]
+def lines(shown: str) -> list[str]:
+    """Return the lines that a terminal shows in the end, whatever took how long."""
+    return [re.sub(r"\d+\.\d s", "N s", line) for line in screen(shown)]
 
 
 @pytest.fixture
@@ -90,7 +78,7 @@ END = "1 tool call · N s"
 def test_the_work_stands_between_the_texts_of_the_answer(shell: Any, worker: str) -> None:
     """With an empty line between what was done and what was said."""
     shown = watched(shell, "send", worker, "go")
-    assert screen(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
+    assert lines(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
 
 
 def test_a_line_is_redrawn_while_a_call_runs_and_is_gone_in_the_end(
@@ -101,7 +89,7 @@ def test_a_line_is_redrawn_while_a_call_runs_and_is_gone_in_the_end(
     drawn = [piece for piece in shown.split(ERASE) if SPINNER.search(piece)]
     assert len(drawn) > 1
     assert all("Bash(make)" in piece and piece.endswith("\r") for piece in drawn)
-    assert not SPINNER.search("".join(screen(shown)))
+    assert not SPINNER.search("".join(lines(shown)))
 
 
 @pytest.mark.feature("C-11")
@@ -110,7 +98,7 @@ def test_the_answer_goes_into_a_file_and_the_work_to_the_terminal(shell: Any, wo
     path = shell.cwd / "answer"
     with path.open("wb") as file:
         shown = watched(shell, "send", worker, "go", stdout=file)
-    assert screen(shown) == [*WORK, END, ""]
+    assert lines(shown) == [*WORK, END, ""]
     assert path.read_text() == "Let me see.\n\nDone.\n"
 
 
@@ -143,7 +131,7 @@ def test_what_is_for_programs_is_all_that_is_printed(shell: Any, worker: str, fo
 def test_the_subagents_work_is_shown(shell: Any, worker: str) -> None:
     """`spawn` shows it as `send` does."""
     shown = watched(shell, "spawn", "go", "--parent", worker)
-    assert screen(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
+    assert lines(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
 
 
 def test_a_terminal_that_can_redraw_nothing_gets_lines_only(shell: Any, worker: str) -> None:
@@ -165,7 +153,7 @@ def test_turns_that_run_before_are_waited_for_in_sight(shell: Any, worker: str) 
     shell.ok("queue", worker, "earlier")
     shown = watched(shell, "send", worker, "go")
     assert "other turns run" in shown
-    assert screen(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
+    assert lines(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
 
 
 def test_after_ctrl_c_the_prompt_stands_on_a_line_of_its_own(shell: Any, worker: str) -> None:
@@ -176,7 +164,7 @@ def test_after_ctrl_c_the_prompt_stands_on_a_line_of_its_own(shell: Any, worker:
         terminal.type_keys(b"\x03")
         until(lambda: terminal.shown.endswith("ready> "), "that the shell goes on")
         # The terminal itself shows ^C at the cursor.
-        shown = [line.replace("^C", "") for line in screen(terminal.raw)]
+        shown = [line.replace("^C", "") for line in lines(terminal.raw)]
     assert shown[-4:] == [WORK[0], "  └ no result", END, "ready>"]
 
 

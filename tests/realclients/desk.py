@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
 from commands import PATIENCE, Done, run_here
+from consoles import screen
 from fake_api import FakeApi
+from typist import Typist
 
 from agentsdir.adapters import processes
 
@@ -189,6 +192,24 @@ class Desk(ABC, Generic[A]):
     def begin(self, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
         """Start such a turn."""
         return self.start("send", *options, agent, self.ask(plan, **self.words))
+
+    def watched(self, agent: str, plan: str) -> list[str]:
+        """Send such a prompt at a terminal, and return the lines that it shows in the end."""
+        with Typist() as person:
+            termios.tcsetwinsize(person.slave, (24, 200))
+            done = subprocess.run(
+                [sys.executable, "-m", "agentsdir.cli.main", "send", agent,
+                 self.ask(plan, **self.words)],
+                env={**self.environment, "TERM": "xterm"},
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=person.slave,
+                stderr=person.slave,
+                timeout=PATIENCE,
+                check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, person.shown
+        return screen(person.shown)
 
     def log(self, agent: str) -> list[dict[str, Any]]:
         """Return the events of an agent's log."""

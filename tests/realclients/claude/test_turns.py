@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,25 @@ def test_the_prompt_is_in_the_log_before_the_model_is_asked(desk: Desk) -> None:
     (prompt, *_), (row, *_) = desk.blocks(agent).values(), desk.parsed(agent).values()
     assert prompt["id"] == row["id"]
     assert prompt["content"] == desk.ask("hello", cwd=desk.work)
+
+
+@pytest.mark.feature("C-12")
+def test_the_work_of_a_turn_is_shown_at_a_terminal(any_desk: Desk) -> None:
+    """Each call and its outcome, and in the end what it cost."""
+    shown = any_desk.watched(any_desk.new(), "tools")
+    calls = [line.partition(" ")[2] for line in shown if line.startswith("●")]
+    assert calls == [
+        f"Read({any_desk.work}/note.txt)",
+        "Bash(echo out; echo err >&2; exit 3)",
+        f"Write({any_desk.work}/made.txt)",
+    ]
+    failed = [line for line in shown if "failed" in line]
+    assert failed == ["  └ failed: Exit code 3 out err"]
+    assert [line for line in shown if line.startswith("∴")]
+    assert re.fullmatch(r"3 tool calls · .* s · .*k tokens in · \d+ out · \$0\.\d+", shown[-2])
+    delegated = any_desk.watched(any_desk.new(), "delegate")
+    assert "● subagent general-purpose: Read the note" in delegated
+    assert f"    ● Read({any_desk.work}/note.txt)" in delegated
 
 
 def test_tools_run_and_their_results_are_paired(any_desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def test_tools_run_and_their_results_are_paired(any_desk: Desk) -> None:
     assert (any_desk.work / "made.txt").read_text() == "made\n"
     assert counted(done.json) == spent(any_desk, "tools")
     any_desk.sound(agent)
+
+
+@pytest.mark.feature("C-12")
+def test_the_work_of_a_turn_is_shown_at_a_terminal(any_desk: Desk) -> None:
+    """Each call and its outcome, whichever of its two sources tells them."""
+    shown = any_desk.watched(any_desk.new(), "tools")
+    calls = [line.partition(" ")[2] for line in shown if line.startswith("●")]
+    assert calls == [
+        "read_file(note.txt)",
+        "run_shell_command(echo out; echo err >&2; exit 3)",
+        "write_file(made.txt)",
+        "read_file(absent.txt)",
+    ]
+    assert [line for line in shown if "failed: File not found" in line]
+    assert re.fullmatch(r"4 tool calls · .* s · .*k tokens in · \d+ out", shown[-2])
+    assert "Four tools ran." in shown
 
 
 def test_parallel_tools_are_each_answered_once(any_desk: Desk) -> None:
