@@ -69,3 +69,15 @@ def on_one_line(text: str, columns: int) -> str:
             text is not looked at.
     """
     return re.sub(r"\s+", " ", text[: 4 * columns + 100].strip())
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """Return a line as rows of at most some columns, cut wherever a row is full."""
+    rows, columns = [], max(columns, 2)
+    while width_of(line[: columns + 1]) > columns or len(line) > columns:
+        row = cut(line[: columns + 1], columns, "")
+        if row == line:
+            break
+        rows.append(row or line[0])
+        line = line[len(rows[-1]) :]
+    return [*rows, line]

@@ -22,6 +22,7 @@ GROUPS = {
     "Daily": {
         "new": "Create an agent and print its id",
         "send": "Send an agent a prompt and print its answer",
+        "chat": "Talk to an agent at a prompt, or in the line protocol",
         "list": "List the agents",
         "log": "Show a conversation, or what is added to it",
         "last": "Print the last answer",
@@ -59,7 +60,6 @@ GROUPS = {
         "trust": "Let agents run in an agents directory found by search",
     },
     "For programs": {
-        "chat": "Do the requests of a program, many at once, in one process",
         "outbox": "Show the texts that wait for connectors, or hand them out",
         "resolve": "Print the id of the most recent agent of a kind",
         "schema": "Print a JSON Schema of the format",
@@ -127,13 +127,16 @@ def _root_options(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Print the version and exit")
     ] = False,
-) -> None:
+) -> int:
     """Agent sessions on plain files: run them from a shell, read what Claude and Gemini wrote.
 
     \b
     Examples:
+      agentsdir
       id=$(agentsdir new) && agentsdir send $id 'hi'
       agentsdir parse session.jsonl | jq 'select(.type=="tool_use")'
+
+    Without a command, on a terminal, it is `agentsdir chat`.
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 10 no such agent, 11 locked, 12 invalid,
     13 wrong state, 14 provider failed, 15 not recorded.
@@ -141,10 +144,20 @@ def _root_options(
     if version:
         ctx.obj.stdout.write(f"agentsdir {VERSION}\n")
         raise typer.Exit
-    if ctx.invoked_subcommand is None:
-        raise UsageError("no command is given", hint="see `agentsdir --help`")
     if root:
         ctx.obj.root = root
+    return _without_command(ctx) if ctx.invoked_subcommand is None else 0
+
+
+def _without_command(ctx: typer.Context) -> int:
+    """Talk at the terminal, or print the help where there is none; return the exit code."""
+    env: Environment = ctx.obj
+    if env.stdin.isatty() and env.stdout.isatty():
+        chat = command_of("chat")
+        with chat.make_context("chat", [], parent=ctx) as context:
+            return int(chat.invoke(context) or 0)
+    env.stdout.write(ctx.get_help() + "\n")
+    return Exit.USAGE
 
 
 @cache
@@ -161,7 +174,7 @@ def invoke(arguments: list[str], env: Environment) -> int:
     """
     group = _group()
     try:
-        with group.make_context("agentsdir", list(arguments) or ["--help"], obj=env) as context:
+        with group.make_context("agentsdir", list(arguments), obj=env) as context:
             code = group.invoke(context)
     except typer.Exit as done:
         return done.exit_code

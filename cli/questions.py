@@ -12,7 +12,7 @@ from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.formats import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 Keep: TypeAlias = Literal["once", "turn", "agent", "folder"]
 """How long an answer holds: for this call, this turn, this agent, or all agents of this folder."""
@@ -78,6 +78,23 @@ class Question(NamedTuple):
             "rule": self.rule or None,
             "keeps": list(self.keeps),
         }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Question:
+        """Return the question of an object that `as_json` made; raises `KeyError` for another."""
+        return cls(
+            said["agentId"],
+            said["name"] or "",
+            said["provider"],
+            said["root"],
+            said["folder"],
+            said["conversationId"],
+            said["toolName"],
+            said["toolUseId"],
+            said["input"],
+            said["rule"] or "",
+            tuple(said["keeps"]),
+        )
 
 
 class Answer(NamedTuple):

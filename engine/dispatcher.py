@@ -40,6 +40,7 @@ from agentsdir.formats.errors import (
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -446,14 +447,21 @@ def recorded_result(
     turn_id: str | None = None
     began = ""
     said: dict[tuple[str, str], Block] = {}
+    is_closed = False
     for record in read_records(paths.log):
         data = record.data
+        if record.event == "session.state":
+            is_closed = data.get("to") == SessionState.TERMINATED
         if record.event == "turn.start" and message_id in data.get("message_ids", ()):
             turn_id, began = data["turn_id"], record.ts
         elif record.event == "message.delivered" and turn_id is None:
             if data.get("message_id") == message_id:
+                if is_closed:
+                    raise SessionStateError(
+                        "the agent was closed before the message was looked at", kind="closed"
+                    )
                 raise SessionStateError(
-                    "the agent was closed before the message was looked at", kind="closed"
+                    "the message was taken out of the inbox before its turn", kind="dropped"
                 )
         elif turn_id is None or data.get("turn_id") != turn_id:
             continue

@@ -120,6 +120,28 @@ def append_message(writer: AgentWriter, services: Services, message: Message) ->
     return message_id
 
 
+def drop_message(services: Services, paths: AgentPaths, message_id: str) -> None:
+    """Take a person's message out of an inbox, before a turn has taken it.
+
+    Raises `SessionStateError` for one that does not wait (kind ``not-waiting``), and for one of
+    another agent, which may wait for its answer (kind ``not-yours``).
+    """
+    with write_agent(paths, disk=services.disk) as writer:
+        waiting = next((m for m in writer.state.pending if m["messageId"] == message_id), None)
+        if waiting is None:
+            raise SessionStateError(
+                f"no message {message_id!r} waits in the inbox of agent {paths.id}",
+                hint="`agentsdir inspect` shows those that wait",
+                kind="not-waiting",
+            )
+        if waiting["sender"] != "cli":
+            raise SessionStateError(
+                f"message {message_id} is of agent {waiting['sender']}", kind="not-yours"
+            )
+        dropped = {"message_id": message_id, "outcome": "aborted"}
+        writer.append("message.delivered", dropped, services.now())
+
+
 def find_message(paths: AgentPaths, message_id: str) -> Record | None:
     """Return the record that put a message into the inbox."""
     for record in read_records(paths.log):

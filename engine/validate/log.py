@@ -49,25 +49,22 @@ class TurnOrder:
         self._turn: str | None = None
         self._ended = False
         self._asked = False
-        self._closed = False
         self._undelivered: set[str] = set()
 
     def breach(self, record: Record) -> tuple[str, str] | None:
         """Return the reason and a JSON pointer if a record may not follow those before it."""
         data, event = record.data, record.event
-        if event == "session.state":
-            self._closed = data.get("to") == "terminated"
-        elif event == "message.enqueued":
+        if event == "message.enqueued":
             return self._enqueue(str(data.get("message_id")))
-        elif event == "turn.start":
+        if event == "turn.start":
             return self._start(data)
-        elif event in TURN_ENDS:
+        if event in TURN_ENDS:
             return self._end(str(data.get("turn_id")))
-        elif event in _WITHIN:
+        if event in _WITHIN:
             return self._go_on(event, str(data.get("turn_id")))
-        elif event == "message.delivered":
+        if event == "message.delivered":
             return self._deliver(str(data.get("message_id")), data.get("outcome"))
-        elif event == "block" and data.get("turn_id") not in (None, self._turn):
+        if event == "block" and data.get("turn_id") not in (None, self._turn):
             return "no such turn is open", "/data/turn_id"
         return None
 
@@ -108,10 +105,8 @@ class TurnOrder:
         return None
 
     def _deliver(self, message: str, outcome: Any) -> tuple[str, str] | None:
-        if message in self._waiting:  # aborted before a turn took it
+        if message in self._waiting:  # dropped, or the agent was closed
             self._waiting.discard(message)
-            if not self._closed:
-                return f"no turn has taken message {message}", "/data/message_id"
             reason = f"no turn has taken message {message}, and it is {outcome}"
             return None if outcome == "aborted" else (reason, "/data/outcome")
         if message not in self._undelivered or not self._ended:

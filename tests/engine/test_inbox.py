@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.engine.inbox import Message, as_prompt, enqueue, retry_message, text_message
+from agentsdir.engine.dispatcher import recorded_result
+from agentsdir.engine.inbox import (
+    Message,
+    as_prompt,
+    drop_message,
+    enqueue,
+    retry_message,
+    text_message,
+)
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.validate.files import validate
@@ -153,12 +161,11 @@ def test_messages_that_only_the_log_holds_run_in_their_order(stage: Any) -> None
     """Each is run once, also when one was taken out of its turn and others came meanwhile."""
     paths = stage.new()
     ids = [stage.enqueue(paths, str(number)) for number in range(10)]
-    stage.append(paths, "message.delivered", {"message_id": ids[6], "outcome": "aborted"})
+    drop_message(stage.services, paths, ids[6])
     ids += [stage.enqueue(paths, str(number)) for number in (10, 11)]
     document = json.loads(paths.state.read_bytes())
     assert [(run["first"], run["messages"]) for run in document["pendingMore"]] == [(5, 2), (8, 5)]
-    # What a foreign writer did is not in order; the state is what the log says.
-    assert [problem.id for problem in validate([stage.root])] == ["turn-order"]
+    assert list(validate([stage.root])) == []
 
     stage.send(paths, "last")
 
@@ -166,7 +173,7 @@ def test_messages_that_only_the_log_holds_run_in_their_order(stage: Any) -> None
     prompts = [block["content"] for block in blocks if block["type"] == "user_message"]
     assert prompts == [*(str(number) for number in range(12) if number != 6), "last"]
     assert "pendingMore" not in json.loads(paths.state.read_bytes())
-    assert [problem.id for problem in validate([stage.root])] == ["turn-order"]
+    assert list(validate([stage.root])) == []
 
 
 def test_a_message_behind_a_torn_tail_is_found(stage: Any) -> None:
@@ -196,3 +203,51 @@ def test_a_message_whose_record_is_damaged_later_costs_no_other(stage: Any) -> N
     assert json.loads(paths.state.read_bytes())["lastSeq"] >= 9
     stage.send(paths, "last")
     assert stage.state(paths).pending == []
+
+
+def test_a_dropped_message_is_aborted_without_a_turn_and_those_beside_it_run(stage: Any) -> None:
+    """One from the middle, where only the log holds it; the log and state.json are sound."""
+    paths = stage.new()
+    waiting = [stage.enqueue(paths, str(number)) for number in range(9)]
+
+    for gone in (waiting[6], waiting[0]):
+        drop_message(stage.services, paths, gone)
+
+    left = [one for one in waiting if one not in (waiting[0], waiting[6])]
+    assert [message["messageId"] for message in stage.state(paths).pending] == left
+    delivered = [r["data"] for r in stage.log(paths) if r["event"] == "message.delivered"]
+    assert [(one["message_id"], one["outcome"]) for one in delivered] == [
+        (waiting[6], "aborted"),
+        (waiting[0], "aborted"),
+    ]
+    assert stage.send(paths, "last").response == "last"
+    prompts = [r["data"]["block"]["content"] for r in stage.log(paths) if r["event"] == "block"]
+    assert prompts[::2] == ["1", "2", "3", "4", "5", "7", "8", "last"]
+    assert list(validate([stage.root])) == []
+
+
+def test_only_a_message_of_a_person_that_waits_can_be_dropped(stage: Any) -> None:
+    """Not one that was answered, nor one of another agent, which may wait for the answer."""
+    paths, other = stage.new(), stage.new()
+    answered = stage.send(paths, "hi").message_id
+    theirs = enqueue(stage.services, paths, Message(text_message("now"), sender=other.id))
+    before = paths.log.read_bytes()
+
+    for message_id, kind in ((answered, "not-waiting"), ("", "not-waiting"), (theirs, "not-yours")):
+        with pytest.raises(SessionStateError) as raised:
+            drop_message(stage.services, paths, message_id)
+        assert raised.value.kind == kind
+
+    assert paths.log.read_bytes() == before
+
+
+def test_a_process_that_waits_for_a_message_learns_that_it_was_dropped(stage: Any) -> None:
+    """It is no answer of another message, and no failure of the provider."""
+    paths = stage.new()
+    gone = stage.enqueue(paths, "never")
+    drop_message(stage.services, paths, gone)
+
+    with pytest.raises(SessionStateError) as raised:
+        recorded_result(paths, gone, lambda _event: None)
+
+    assert raised.value.kind == "dropped"

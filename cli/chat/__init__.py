@@ -1,0 +1,30 @@
+"""The prompt at a terminal, `agentsdir chat` (docs/chat.md); here alone prompt-toolkit is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentsdir.cli.environment import Environment
+
+
+def talk(env: Environment, agent_id: str) -> int:
+    """Talk at the terminal until the person leaves; return the exit code.
+
+    Args:
+        agent_id: of the agent to begin with; empty for the last one of this folder.
+
+    Raises `Invalid` for a settings.toml that cannot be used.
+    """
+    import asyncio
+
+    from agentsdir.cli.chat.session import Chat
+    from agentsdir.formats.store.settings import read_settings
+
+    sweeps = bool(read_settings(env.layout).idle_timeout)
+
+    async def converse() -> None:
+        await Chat(env, agent_id, sweeps=sweeps).run()
+
+    asyncio.run(converse())
+    return 0

@@ -1,0 +1,318 @@
+"""The prompt at a real terminal: what is shown, typed ahead, interrupted, resized, killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from chat_terminal import TURN, ChatTerminal, begin, delta, needs_tmux, sleep, text
+
+pytestmark = needs_tmux
+
+Start = Callable[..., ChatTerminal]
+LONG = sleep(120)
+"""A turn that lasts until it is interrupted."""
+
+
+def scripted(
+    chat: Start, *lines: dict[str, object], name: str = "talk", **more: object
+) -> ChatTerminal:
+    """Start a prompt with an agent that plays a script."""
+    terminal = chat(**more)
+    script = terminal.script(f"{name}.jsonl", *lines)
+    terminal.line(f"/new {name} --provider script -o file={script}")
+    terminal.wait_for(f"^── {name} · script")
+    return terminal
+
+
+def test_the_first_prompt_makes_an_agent_and_the_next_conversation_goes_on_with_it(
+    chat: Start,
+) -> None:
+    """The second one says which agent that is, and shows its last turn."""
+    first = chat()
+    first.wait_for("no agent yet")
+    first.line("Hello, **agent**")
+    first.wait_for(r"(?m)^> Hello, \*\*agent\*\*\n\nHello, agent\n")
+    first.keys("C-d")
+    first.wait_until(lambda _: first.has_ended, "the end")
+
+    again = chat()
+    shown = again.wait_for("going on with .*, just now; /new for another")
+    again.line("once more")
+    shown = again.wait_for("^once more")
+    assert "Hello, agent" in shown  # the last turn is shown
+    assert len(list((again.root / "agents").iterdir())) == 1
+
+
+def test_an_answer_is_shown_as_it_comes_and_laid_out_when_a_piece_is_whole(chat: Start) -> None:
+    """A heading is laid out; the paragraph after it is shown as far as it came."""
+    pieces = [begin("a"), delta("a", "# The change\n\nIt touches "), LONG]
+    terminal = scripted(chat, *pieces)
+    terminal.line("what changed?")
+    shown = terminal.wait_for("It touches\n. \\d+ s · answering")
+    assert "# The change" not in shown
+    assert "The change" in shown
+    terminal.wait_for_status("talk · working · script")
+    terminal.keys("C-c")
+    terminal.wait_for("^interrupted")
+    terminal.wait_for_status("talk · active · script")
+    assert "answering" not in terminal.shown
+
+
+def test_a_tool_call_is_a_line_and_can_be_unfolded(chat: Start) -> None:
+    """Its input and its result are shown on request."""
+    call = {"type": "tool_use", "id": "u", "toolUseId": "t", "toolName": "Bash",
+            "input": {"command": "ls"}, "status": "success"}  # fmt: skip
+    result = {"type": "tool_result", "id": "r", "toolUseId": "t", "output": "one\ntwo\nthree",
+              "isError": False}  # fmt: skip
+    terminal = scripted(
+        chat,
+        {"type": "block_complete", "blockId": "u", "block": call},
+        {"type": "block_complete", "blockId": "r", "block": result},
+        text("a", "There are three."),
+    )
+    terminal.line("list")
+    shown = terminal.wait_for("There are three")
+    assert "● Bash(ls)" in shown
+    assert "three\n" not in shown
+    terminal.keys("C-o")
+    terminal.wait_for("^  one\n  two\n  three")
+    terminal.line("/unfold 7")
+    terminal.wait_for("this turn has no such tool call")
+
+
+def test_what_is_typed_ahead_is_queued_and_sent_in_its_order(chat: Start) -> None:
+    """It is in the inbox, is shown until it is sent, and leaves half a line as it is."""
+    terminal = scripted(
+        chat,
+        TURN,
+        sleep(8),
+        text("a", "first"),
+        TURN,
+        text("a", "second"),
+        TURN,
+        text("a", "third"),
+    )
+    terminal.line("one")
+    terminal.line("two")
+    terminal.line("three")
+    terminal.type("half ty")
+    terminal.wait_for("^1 queued: two\n2 queued: three\n> half ty")
+    pending = terminal.inspect("talk")["pending"]
+    assert isinstance(pending, list)
+    assert [one["content"][0]["text"] for one in pending] == ["two", "three"]
+
+    shown = terminal.wait_for("^third")
+
+    assert re.findall("^(> .*|first|second|third)$", shown, re.MULTILINE) == [
+        f"> /new talk --provider script -o file={terminal.folder}/talk.jsonl",
+        "> one", "first", "> two", "second", "> three", "third", "> half ty",
+    ]  # fmt: skip
+    assert "queued:" not in shown
+    terminal.type("ped")
+    terminal.wait_for("^> half typed")
+
+
+def test_ctrl_c_interrupts_the_turn_and_holds_what_waits_until_it_is_sent_or_dropped(
+    chat: Start,
+) -> None:
+    """What was dropped is never sent."""
+    terminal = scripted(chat, TURN, LONG, TURN, text("a", "second"), TURN, text("a", "third"))
+    terminal.line("one")
+    for line in ("two", "three", "four"):
+        terminal.line(line)
+    terminal.wait_for("^3 queued: four")
+    terminal.keys("C-c")
+    shown = terminal.wait_for("^prompts wait in its inbox")
+    assert "interrupted" in shown
+    terminal.line("/queue drop 2")
+    terminal.wait_until(lambda shown: "3 queued" not in shown, "two prompts")
+    terminal.line("/queue")
+    terminal.wait_for("^1  two\n2  four")
+    terminal.keys("Enter")
+    shown = terminal.wait_for("^> four\n\nthird")
+    assert "^> three" not in shown
+    assert "three" not in re.findall("^> (.*)$", shown, re.MULTILINE)
+
+
+def test_ctrl_c_twice_leaves_and_ctrl_d_leaves_only_an_idle_agent_at_once(chat: Start) -> None:
+    """A turn that runs then is ended, and recorded as that."""
+    terminal = scripted(chat, LONG)
+    terminal.line("one")
+    terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
+    terminal.keys("C-d")
+    terminal.wait_for_status("talk would be interrupted; Ctrl-D again leaves")
+    terminal.keys("C-d")
+    terminal.wait_until(lambda _: terminal.has_ended, "the end")
+    assert "talk: its turn is interrupted" in terminal.shown
+    assert terminal.inspect("talk")["openTurn"] is None
+
+    idle = chat("chat", "talk")
+    idle.wait_for_status("talk · active")
+    idle.type("text")
+    idle.keys("C-c")
+    idle.wait_for_status("the line is gone")
+    assert not idle.has_ended
+    idle.keys("C-c")
+    idle.wait_until(lambda _: idle.has_ended, "the end")
+
+
+def test_a_background_agent_is_seen_to_finish_and_its_turn_to_be_whole(chat: Start) -> None:
+    """One line says so; its answer is shown when one goes there."""
+    terminal = scripted(chat, sleep(5), text("a", "done at last"), name="slow")
+    terminal.line("work")
+    terminal.line("/new other")
+    terminal.wait_for("^── other · echo")
+    terminal.wait_for_status("1 more at work")
+    terminal.line("hello meanwhile")
+    terminal.wait_for("^hello meanwhile")
+    shown = terminal.wait_for("^● slow has finished · .* · /switch slow")
+    assert "done at last" not in shown
+    terminal.line("/switch slow")
+    terminal.wait_for("^done at last")
+    terminal.wait_for_status("^slow · active")
+
+
+def test_lines_can_be_several_by_keys_by_a_backslash_and_in_the_editor(chat: Start) -> None:
+    """Enter alone sends."""
+    terminal = chat(EDITOR="sed -i s/three/3/")
+    terminal.type("one\\")
+    terminal.keys("Enter")
+    terminal.type("two")
+    terminal.keys("M-Enter")
+    terminal.type("three")
+    terminal.keys("C-j")
+    terminal.type("four")
+    terminal.wait_for("^> one\ntwo\nthree\nfour")
+    terminal.keys("C-x", "C-e")
+    terminal.wait_for("^> one\ntwo\n3\nfour")
+    terminal.keys("Enter")
+    terminal.wait_for("^> one\n  two\n  3\n  four")
+    terminal.wait_until(lambda shown: shown.count("four") == 2, "the answer")
+
+
+def test_a_paste_of_a_megabyte_is_folded_quick_and_sent_whole(chat: Start) -> None:
+    """What is typed around it stays."""
+    terminal = chat()
+    terminal.type("What is ")
+    paste = "".join(f"line {number}\r" for number in range(100_000))[:1_000_000]
+    terminal.paste(paste)
+    terminal.type("?")
+    terminal.wait_for(r"^> What is \[pasted 1,000,000 characters #1\]\?")
+    terminal.keys("Enter")
+    terminal.wait_for_status("tokens")
+    terminal.wait_for("characters$")
+    terminal.wait_for_status("active")
+    (log,) = (terminal.root / "agents").glob("[a-z]*/events.jsonl")
+    terminal.wait_until(lambda _: b'"message.delivered"' in log.read_bytes(), "the end of the turn")
+    sent = "What is " + paste.replace("\r", "\\n") + "?"
+    assert sent in log.read_text()
+
+
+def test_another_width_garbles_nothing(chat: Start) -> None:
+    """The rows are drawn once, in the new width, and what was printed above them stays."""
+    terminal = scripted(chat, LONG)
+    terminal.line("one")
+    terminal.line("a prompt that waits, longer than twenty columns")
+    terminal.wait_for("^1 queued: a prompt that waits, longer than twenty columns$")
+    terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
+    terminal.keys("C-c")
+    terminal.wait_for("^prompts wait in its inbox")
+    terminal.type("a line that is longer than twenty columns, too")
+    # What is on its way while the terminal wraps its rows anew would be a matter of luck.
+    terminal.wait_for_status("talk · active")
+    before = terminal.wait_until_still()
+    for columns, rows in ((20, 30), (100, 30), (20, 40), (60, 30), (100, 30)):
+        terminal.resize(columns, rows)
+        shown = terminal.wait_until_still()
+        assert shown.count("queued:") == 1, shown
+        assert shown.count("> a line") == 1, shown
+        assert shown.count("talk · ") == 2, shown  # one is of the heading
+        assert all(len(row) <= columns for row in terminal.screen)
+    assert shown == before
+
+
+def test_a_turn_that_is_shown_while_the_width_changes_stays_readable(chat: Start) -> None:
+    """The rows at the bottom are whole, whatever was drawn in the moment of the change."""
+    terminal = scripted(chat, begin("a"), delta("a", "an answer in pieces"), LONG)
+    terminal.line("one")
+    terminal.wait_for("^an answer in pieces")
+    terminal.type("half a line")
+    for columns, rows in ((20, 10), (100, 30)):
+        terminal.resize(columns, rows)
+        terminal.wait_until(
+            lambda _: re.search(
+                r"an answer in pieces\n. \d+ s · answering\n> half a line\ntalk · working · s",
+                "\n".join(terminal.screen),
+            ),
+            "the rows in another width",
+        )
+    terminal.keys("C-c")
+    terminal.wait_for("^interrupted")
+
+
+def test_killed_and_begun_again_nothing_is_lost(chat: Start) -> None:
+    """What waits is in the inbox, what was typed in the history; the turn is recorded as ended."""
+    first = scripted(chat, TURN, LONG, TURN, text("a", "second"), TURN, text("a", "third"))
+    first.line("one")
+    first.line("two")
+    first.line("three")
+    first.wait_for("^2 queued: three")
+    first.wait_until(lambda _: len(first.inspect("talk")["pending"]) == 2, "both in the inbox")  # type: ignore[arg-type]
+    os.kill(first.pid, signal.SIGKILL)
+    # The process behind it sees that, and ends the turn.
+    first.wait_until(lambda _: first.inspect("talk")["status"] == "idle", "the end of the turn")
+
+    again = chat()
+    again.wait_for("^1 queued: two\n2 queued: three")
+    again.wait_for("^prompts wait in its inbox")
+    again.keys("Up", "Up")
+    again.wait_for("^> two")
+    again.keys("C-u", "Enter")
+    again.wait_for("^> three\n\nthird")
+
+
+def test_nothing_in_an_answer_a_name_or_a_path_acts_on_the_terminal(chat: Start) -> None:
+    """Control characters are shown as escapes, in Markdown, tool calls and completions."""
+    evil = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\x9b31m"
+    terminal = scripted(
+        chat,
+        begin("a"),
+        delta("a", f"see {evil} &#27;[2J [link](https://x/\x1b]8;;) \n\n"),
+        delta("a", f"```\n{evil}\n```\n"),
+        {"type": "block_complete", "blockId": "t",
+         "block": {"type": "tool_use", "id": "u", "toolUseId": "t", "toolName": f"T{evil}",
+                   "input": {"command": evil}, "status": "success"}},
+        text("b", "the end"),
+    )  # fmt: skip
+    (terminal.home / "\x1b[2Jfile").write_text("")
+    terminal.line("go")
+    terminal.wait_for("^the end")
+    terminal.keys("C-o")
+    terminal.wait_for("^input:")
+    terminal.type("@")
+    terminal.keys("Tab")
+    time.sleep(0.5)
+    shown = terminal.shown
+    assert "> go" in shown  # nothing was cleared
+    assert "\\x1b]0;owned" in shown
+    assert "\u202e" not in shown
+    assert "owned" not in terminal.tmux("display-message", "-p", "#{pane_title}")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(2, 2), (1, 1), (9, 3), (500, 300)])
+def test_a_terminal_of_any_size_takes_a_prompt(chat: Start, columns: int, rows: int) -> None:
+    """Also one that lies about it."""
+    terminal = chat("--version")
+    terminal.resize(max(columns, 2), max(rows, 2))
+    size = f"stty cols {columns} rows {rows}"
+    terminal.tmux("respawn-pane", "-k", "sh", "-c", f"{size}; exec agentsdir chat")
+    terminal.line("hi")  # typed before the prompt is there
+    terminal.wait_until(lambda _: list((terminal.root / "agents").glob("[a-z]*")), "an agent")
+    (log,) = (terminal.root / "agents").glob("[a-z]*/events.jsonl")
+    terminal.wait_until(lambda _: b'"turn.complete"' in log.read_bytes(), "the answer")
+    assert "Traceback" not in terminal.shown
