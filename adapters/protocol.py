@@ -475,6 +475,26 @@ class ProviderSettings(NamedTuple):
     reports_cost: bool = False
 
 
+class TerminalProgram(NamedTuple):
+    """A client for a person: its command line, and all of its environment."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@runtime_checkable
+class TerminalSession(ProviderSession, Protocol):
+    """A session that a person can go on with in the client itself, full-screen at a terminal."""
+
+    def at_terminal(self) -> TerminalProgram:
+        """Return the program that goes on with the session.
+
+        `stop` is called when it has ended. Raises `ProviderError`: kind ``session-open`` while
+        another client has the session open, ``no-client`` where there is no such program,
+        ``no-session`` where the client cannot begin a session of this id.
+        """
+
+
 class Provider(Protocol):
     """Runs the sessions of an architecture.
 

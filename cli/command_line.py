@@ -27,6 +27,7 @@ GROUPS = {
         "log": "Show a conversation, or what is added to it",
         "last": "Print the last answer",
         "wait": "Wait until turns or messages have ended",
+        "open": "Go on with an agent in its own client",
     },
     "Agents": {
         "inspect": "Show everything about one agent",

@@ -181,16 +181,19 @@ def _turn_host(
     ask = host.confirm
     return host._replace(
         marks=turn_marks(paths, turn.turn_id),
-        permission_mode=(
-            turn.permission_mode
-            or client.granted_mode
-            or recorded_mode(record, state)
-            or host.permission_mode
-        ),
+        permission_mode=turn.permission_mode or mode_of(client, record, state),
         confirm=lambda request: turn.confirm(ask, request),
         on_start=turn.began,
         on_native_id=turn.named,
     )
+
+
+def mode_of(client: ClientConfig, record: Record | None, state: AgentState) -> str:
+    """Return the permission mode of an agent for which nothing else is asked; empty for none.
+
+    Raises what `recorded_mode` does.
+    """
+    return client.granted_mode or recorded_mode(record, state) or client.host.permission_mode
 
 
 def recorded_prompt(record: Record | None, state: AgentState) -> str:

@@ -114,8 +114,16 @@ class TmuxConsole:
 
     def type(self, line: str) -> None:
         """Type a line and Enter."""
-        self._tmux("send-keys", "-l", line)
-        self._tmux("send-keys", "Enter")
+        self.write(line)
+        self.press("Enter")
+
+    def write(self, text: str) -> None:
+        """Type a text without Enter."""
+        self._tmux("send-keys", "-l", text)
+
+    def press(self, key: str) -> None:
+        """Press a key, by the name that tmux has for it."""
+        self._tmux("send-keys", key)
 
     @property
     def shown(self) -> str:

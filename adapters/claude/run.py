@@ -13,7 +13,7 @@ from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
 from agentsdir.adapters.processes import Program, command_of, environment_of
-from agentsdir.adapters.protocol import ProviderSettings, deny_all
+from agentsdir.adapters.protocol import ProviderSettings, TerminalProgram, deny_all
 from agentsdir.formats.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def _error(kind: str, message: str) -> ProviderError:
 
 
 OPTIONS = ("append-system-prompt", "disallowed-tools", "fallback-model", "max-turns")
+_INTERACTIVE = ("append-system-prompt", "disallowed-tools")
+"""Those that the client also takes where it does not run with ``--print``."""
 
 
 # Of all versions: what one calls `default`, a later one calls `manual`.
@@ -281,6 +283,12 @@ class ClaudeSession:
         if is_settled(self._translator):
             program.close_input()
 
+    def at_terminal(self) -> TerminalProgram:
+        check_closed(self._spec)
+        environment = environment_of(self._spec.host, _NOT_INHERITED)
+        command = self._command(environment, protocol=(), options=_INTERACTIVE)
+        return TerminalProgram(tuple(command), environment)
+
     def interrupt(self) -> Iterator[StreamEvent]:
         """Ask the client to stop, by its protocol and then by a signal, so that it can save."""
         program = self._program
@@ -307,19 +315,25 @@ class ClaudeSession:
     def transcripts(self) -> list[NativeFile]:
         return moving.session_files(self._spec)
 
-    def _command(self, environment: Mapping[str, str]) -> list[str]:
+    def _command(
+        self,
+        environment: Mapping[str, str],
+        *,
+        protocol: tuple[str, ...] = _PROTOCOL,
+        options: tuple[str, ...] = OPTIONS,
+    ) -> list[str]:
         spec = self._spec
         command = command_of(spec.host, COMMAND, "Claude Code", environment)
-        options = [
+        given = [
             ("--model", spec.model),
             ("--permission-mode", spec.host.permission_mode),
             ("--allowedTools", ",".join(control.handed_tools(spec.host.allowed))),
             ("--system-prompt", spec.system_prompt),
-            *((f"--{name}", spec.options.get(name, "")) for name in OPTIONS),
+            *((f"--{name}", spec.options.get(name, "")) for name in options),
         ]
         # One word for each: a value may begin with a hyphen.
-        chosen = [f"{name}={value}" for name, value in options if value]
-        return [*command, *_PROTOCOL, *chosen, f"{self._opening}={spec.native_id}"]
+        chosen = [f"{name}={value}" for name, value in given if value]
+        return [*command, *protocol, *chosen, f"{self._opening}={spec.native_id}"]
 
 
 def _is_conversation(event: StreamEvent) -> bool:

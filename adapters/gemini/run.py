@@ -23,7 +23,7 @@ from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
 from agentsdir.adapters.processes import Program, command_of, environment_of
-from agentsdir.adapters.protocol import ProviderSettings, RuleMeaning
+from agentsdir.adapters.protocol import ProviderSettings, RuleMeaning, TerminalProgram
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
 from agentsdir.formats.errors import ProviderError
@@ -326,6 +326,7 @@ class GeminiSession:
         self._turn: JoinedTurn | None = None
         self._follower: PendingFollower | None = None
         self._instructions: Path | None = None
+        self._is_opened = False
         # The prompt of the turn, until its block was yielded.
         self._unseen_prompt: Block | None = None
 
@@ -427,6 +428,20 @@ class GeminiSession:
         """Tell whether the client's file of this session has no answer that could be lost."""
         return not has_answer(self._chats, self._spec.native_id)
 
+    def at_terminal(self) -> TerminalProgram:
+        """Return the program. An older client that cannot be given an id begins no session."""
+        check_closed(self._spec)
+        environment = environment_of(self._spec.host, _NOT_INHERITED) | _OUR_VARIABLES
+        command = self._command(environment, protocol=())
+        if not command[-1].startswith(("--resume=", "--session-id=")):
+            raise ProviderError(
+                "this version of the client takes no id for a session that it begins",
+                hint="`agentsdir send` begins it; then it can be opened",
+                kind="no-session",
+            )
+        self._is_opened = True
+        return TerminalProgram(tuple(command), self._instructed(environment))
+
     def interrupt(self) -> Iterator[StreamEvent]:
         """Ask the client to stop. It drops its last answer; its output until then is kept."""
         program, turn = self._program, self._turn
@@ -446,6 +461,7 @@ class GeminiSession:
         """End the client and all its processes, and remove its stubs and the prompt file."""
         if self._program is not None:
             self._program.end(self._spec.host.marks)
+        if self._program is not None or self._is_opened:
             remove_stubs(self._chats, self._spec.native_id)
         if self._instructions is not None:
             with suppress(OSError):
@@ -463,7 +479,12 @@ class GeminiSession:
     def _chats(self) -> Path:
         return project_folder(self._spec, by_hash=self._by_hash) / CHATS
 
-    def _command(self, environment: dict[str, str]) -> list[str]:
+    def _command(
+        self,
+        environment: dict[str, str],
+        *,
+        protocol: tuple[str, ...] = ("--output-format=stream-json",),
+    ) -> list[str]:
         spec = self._spec
         if spec.host.permission_mode not in ("", *MODES):
             raise ProviderError(
@@ -484,7 +505,7 @@ class GeminiSession:
         ]
         # One word for each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in options if value]
-        return [*command, "--output-format=stream-json", *chosen, *filter(None, [opening])]
+        return [*command, *protocol, *chosen, *filter(None, [opening])]
 
     def _instructed(self, environment: dict[str, str]) -> dict[str, str]:
         """Return the environment with the system prompt, which the client reads from a file."""

@@ -50,6 +50,7 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("log", agent)
     run("last", agent)
     run("wait", sent)
+    run("open", agent, code=2)
     run("parse", str(shell.transcript(agent)))
     run("follow", "-", stdin=shell.ok("replay", agent, "--events").out.encode())
     run("list")
@@ -86,4 +87,4 @@ def test_jq_reads_what_each_command_prints(shell: Any) -> None:
         jq = subprocess.run(read, input=done.out.encode(), capture_output=True, check=True)
         values = [orjson.loads(line) for line in jq.stdout.split(b"\n") if line]
         assert values == done.documents, command
-        assert (values == []) is (command == "export"), command
+        assert (values == []) is (command in ("export", "open")), command

@@ -389,6 +389,7 @@ WRITERS = {
     "close": ["close", "demo"], "config": ["config", "max_slots=3"], "fork": ["fork", "demo"],
     "import": ["import", "BUNDLE"], "interrupt": ["interrupt", "demo"],
     "new": ["new"], "new --get": ["new", "--get", "--name", "demo"],
+    "open": ["open", "demo"],
     "outbox --deliver": ["outbox", "--deliver"], "outbox --done": ["outbox", "demo", "--done", "x"],
     "queue": ["queue", "demo", "hi"], "rename": ["rename", "demo", "other"],
     "reset": ["reset", "demo"], "restore": ["restore"], "resume": ["resume", "demo"],

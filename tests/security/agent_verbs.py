@@ -95,6 +95,7 @@ EVERY: dict[str, list[list[str]]] = {
         ["log", "--follow", "--until-idle", "0", "AGENT"],
     ],
     "last": [["last", "AGENT"], ["last", "--json", "AGENT"]],
+    "open": [["open", "AGENT"]],
     "wait": [["wait", "--timeout", "0.1", "AGENT"], ["wait"]],
     "parse": [["parse", "--hidden", "AGENT"], ["parse", "--report", "-", "--view", "all", "AGENT"]],
     "follow": [["follow", "--until-idle", "0", "AGENT"]],
