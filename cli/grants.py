@@ -27,6 +27,7 @@ from agentsdir.formats.store.agent import recorded_creation
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.events import IMPORT
 from agentsdir.formats.store.files import Disk
+from agentsdir.formats.store.layout import MAX_DOCUMENT
 from agentsdir.formats.store.log import open_log, read_log
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def agent_scope(paths: AgentPaths, state: AgentState) -> Scope:
     """
     parts = []
     with open_log(paths.log) as stream:
-        parts.append(stream.readline())
+        parts.append(stream.readline(MAX_DOCUMENT))
         if state.imported:
             stream.seek(0)
             lines = (line.record for line in read_log(stream, str(paths.log)))
@@ -176,7 +177,7 @@ def read_grants(env: Environment, *, quiet: bool = False) -> Grants:
     """
     path = grants_path(env)
     try:
-        return _decode(_read(path, env.uid))
+        return decode_grants(_read(path, env.uid))
     except FileNotFoundError:
         return Grants()
     except _Flawed as flawed:
@@ -198,7 +199,7 @@ def change_grants(env: Environment, change: Callable[[Grants], Grants]) -> Grant
     path = grants_path(env)
     with _locked(env):
         try:
-            grants = _decode(_read(path, env.uid))
+            grants = decode_grants(_read(path, env.uid))
         except FileNotFoundError:
             grants = Grants()
         except _Flawed as flawed:
@@ -209,13 +210,8 @@ def change_grants(env: Environment, change: Callable[[Grants], Grants]) -> Grant
             grants = Grants()
         changed = change(grants)
         if changed != grants:
-            document = {
-                "version": VERSION,
-                "rules": [rule.as_json() for rule in changed.rules],
-                "modes": [mode.as_json() for mode in changed.modes],
-            }
             # A link, as dotfiles often are, stays one.
-            files.replace_file(Path(os.path.realpath(path)), encode_document(document), Disk())
+            files.replace_file(Path(os.path.realpath(path)), encode_grants(changed), Disk())
     return changed
 
 
@@ -224,22 +220,12 @@ def grants_path(env: Environment) -> Path:
     return env.config_folder / "grants.json"
 
 
-def rules_for(grants: Grants, paths: AgentPaths, state: AgentState) -> tuple[str, ...]:
-    """Return the rules that hold for an agent with the provider of `state`. Raises `Invalid`."""
-    provider = state.session.provider_name
-    root = str(paths.folder.parent.parent.resolve())
-    found = [
-        rule
-        for rule in grants.rules
-        if rule.provider == provider
-        and (rule.scope.folder or (rule.scope.root, rule.scope.agent) == (root, paths.id))
-    ]
-    if not found:
-        return ()
-    scopes = {agent_scope(paths, state)}
+def scopes_for(paths: AgentPaths, state: AgentState) -> frozenset[Scope]:
+    """Return the scopes whose rules hold for an agent. Raises `Invalid`."""
+    scopes = [agent_scope(paths, state)]
     if takes_folder_rules(paths, state):
-        scopes.add(folder_scope(Path(folder_of(state))))
-    return tuple(rule.rule for rule in found if rule.scope in scopes)
+        scopes.append(folder_scope(Path(folder_of(state))))
+    return frozenset(scopes)
 
 
 def mode_for(grants: Grants, paths: AgentPaths, state: AgentState) -> str:
@@ -332,7 +318,17 @@ def _read(path: Path, uid: int) -> bytes:
         return stream.read(MAX_SIZE + 1)
 
 
-def _decode(data: bytes) -> Grants:
+def encode_grants(grants: Grants) -> bytes:
+    """Return what grants.json has for these grants."""
+    document = {
+        "version": VERSION,
+        "rules": [rule.as_json() for rule in grants.rules],
+        "modes": [mode.as_json() for mode in grants.modes],
+    }
+    return encode_document(document)
+
+
+def decode_grants(data: bytes) -> Grants:
     """Return what the file says. Raises `ValueError` with the damage, and `_Flawed`."""
     if len(data) > MAX_SIZE:
         raise ValueError(f"has more than {MAX_SIZE} bytes")
@@ -367,7 +363,7 @@ def _set_aside(env: Environment, path: Path) -> None:
     """Give a damaged file another name. The caller holds the lock."""
     with suppress(FileNotFoundError):
         try:
-            _decode(_read(path, env.uid))
+            decode_grants(_read(path, env.uid))
         except (ValueError, _Flawed):
             pass
         else:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from agentsdir.cli.grants import (
     kept_rule,
     read_grants,
     rules_allowing,
-    rules_for,
+    scopes_for,
     takes_folder_rules,
 )
 from agentsdir.cli.output import note
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import ToolRequest
     from agentsdir.cli.environment import Environment
+    from agentsdir.cli.grants import Scope
     from agentsdir.cli.questions import Answer, Keep
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
@@ -202,9 +203,16 @@ class ToolConfirmation:
 
     def rules(self) -> tuple[str, ...]:
         """Return the rules of the user that hold for the agent now: they may change in a turn."""
-        grants = read_grants(self._env, quiet=self._has_noted)
+        rules = read_grants(self._env, quiet=self._has_noted).rules
         self._has_noted = True
-        return rules_for(grants, self._paths, self._state)
+        provider = self._state.session.provider_name
+        candidates = [rule for rule in rules if rule.provider == provider]
+        return tuple(rule.rule for rule in candidates if rule.scope in self._scopes)
+
+    @cached_property
+    def _scopes(self) -> frozenset[Scope]:
+        # In a turn they stay; of an imported agent they are looked for in all of its log.
+        return scopes_for(self._paths, self._state)
 
     @property
     def has_hook(self) -> bool:

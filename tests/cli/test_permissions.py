@@ -20,7 +20,16 @@ from typist import Typist
 from agentsdir.adapters.claude.control import exact_rule, handed_tools, read_rule
 from agentsdir.adapters.protocol import ToolRequest
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.grants import ALL_TOOLS, rules_allowing
+from agentsdir.cli.grants import (
+    ALL_TOOLS,
+    Grants,
+    Mode,
+    Rule,
+    Scope,
+    decode_grants,
+    encode_grants,
+    rules_allowing,
+)
 from agentsdir.cli.questions import Answer, Question, call_lines
 from agentsdir.schemas import check
 
@@ -609,6 +618,27 @@ def test_a_rule_that_a_person_types_is_the_one_of_its_command(command: str) -> N
     meaning = read_rule(f"Bash({command})")
     if not meaning.problem and not meaning.is_wide:
         assert meaning.rule == exact_rule("Bash", {"command": command})
+
+
+NAMES = st.text(min_size=1, max_size=20)
+NONE = st.just("")
+SCOPES = st.builds(Scope, NAMES, NAMES, NAMES, NONE) | st.builds(Scope, NONE, NONE, NONE, NAMES)
+RULES = st.lists(st.builds(Rule, SCOPES, NAMES, NAMES, NAMES), max_size=5)
+MODES = st.lists(st.builds(Mode, SCOPES, NAMES, NAMES, NAMES), max_size=5)
+
+
+@given(rules=RULES, modes=MODES)
+def test_grants_are_read_as_they_were_written(rules: list[Rule], modes: list[Mode]) -> None:
+    """Whatever is in them; each once, and gone once it is taken back."""
+    grants = Grants()
+    for rule in rules:
+        grants = grants.with_rule(rule).with_rule(rule)
+    for mode in modes:
+        grants = grants.with_mode(mode)
+    assert decode_grants(encode_grants(grants)) == grants
+    assert len({rule.key for rule in grants.rules}) == len(grants.rules)
+    assert grants.without([*rules, *modes]) == Grants()
+    assert grants.without(grants.rules).modes == grants.modes
 
 
 # What a question shows.
