@@ -25,7 +25,7 @@ ERASE = "\r\x1b[J"
 
 def lines(shown: str) -> list[str]:
     """Return the lines that a terminal shows in the end, whatever took how long."""
-    return [re.sub(r"\d+\.\d s", "N s", line) for line in screen(shown)]
+    return [re.sub(r"\d+(\.\d)? s", "N s", line) for line in screen(shown)]
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_a_line_is_redrawn_while_a_call_runs_and_is_gone_in_the_end(
     """It says what runs."""
     shown = watched(shell, "send", worker, "go")
     drawn = [piece for piece in shown.split(ERASE) if SPINNER.search(piece)]
-    assert len(drawn) > 1
-    assert all("Bash(make)" in piece and piece.endswith("\r") for piece in drawn)
+    assert all(piece.endswith("\r") for piece in drawn)
+    assert sum("Bash(make)" in piece for piece in drawn) > 1
     assert not SPINNER.search("".join(lines(shown)))
 
 
