@@ -49,7 +49,7 @@ def watch_agents(env: Environment, wanted: Wanted, *, color: str) -> Exit:
     env.layout.check_version(writing=False)
     watch = WatchedAgents(env.layout, wanted)
     with _screen(env) as keys:
-        screen = _Screen(env, style_of(env, color), keys)
+        screen = _Screen(env, watch, style_of(env, color), keys)
         while True:
             begun = time.monotonic()
             look = watch.look(env.now())
@@ -63,8 +63,11 @@ def watch_agents(env: Environment, wanted: Wanted, *, color: str) -> Exit:
 class _Screen:
     """Draws what a look found, where that is not there yet."""
 
-    def __init__(self, env: Environment, style: Style, keys: int | None) -> None:
+    def __init__(
+        self, env: Environment, watch: WatchedAgents, style: Style, keys: int | None
+    ) -> None:
         self._env = env
+        self._watch = watch
         self._style = style
         self._keys = keys
         self._drawn: tuple[tuple[int, int], list[str]] | None = None
@@ -76,7 +79,7 @@ class _Screen:
             size = (screen_width(self._env), _height(self._env))
             if is_new or self._drawn is None or size != self._drawn[0]:
                 is_new = False
-                self._draw(size, _lines(self._env, look, self._style, *size))
+                self._draw(size, _lines(self._env, self._watch, look, self._style, *size))
             if self._keys is None:
                 time.sleep(min(left, _SLICE))
             elif select.select([self._keys], [], [], min(left, _SLICE))[0]:
@@ -94,11 +97,18 @@ class _Screen:
         self._env.stdout.flush()
 
 
-def _lines(env: Environment, look: CurrentList, style: Style, width: int, height: int) -> list[str]:
+def _lines(
+    env: Environment,
+    watch: WatchedAgents,
+    look: CurrentList,
+    style: Style,
+    width: int,
+    height: int,
+) -> list[str]:
     """Return the lines of the screen, narrower than it is: the last column may wrap."""
     room = max(height - 3, 1)
     cells = AgentCells(env)
-    rows = [cells.of(one.row) for one in look.agents[:room]]
+    rows = [cells.of(row) for row in watch.rows(look.agents[:room])]
     working = [one.state for one in look.agents]
     said = ", ".join(
         (

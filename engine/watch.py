@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import orjson
 
 from agentsdir.engine.listing import (
     ALL,
@@ -23,8 +22,10 @@ from agentsdir.formats import times
 from agentsdir.formats.errors import NoSuchAgent
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from agentsdir.engine.listing import Wanted
@@ -39,20 +40,14 @@ _Stamp = tuple[int, int, int]
 
 
 class Seen(NamedTuple):
-    """An agent as it was read last; `line` is its row as JSON, since those of all are held."""
+    """As much of an agent, as it was read last, as is held of all of them."""
 
+    agent_id: str
     stamp: _Stamp | None
     state: str
     changed: str
-    line: bytes
     is_wanted: bool
     names: tuple[str, ...]
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The row that a list shows."""
-        row: dict[str, Any] = orjson.loads(self.line)
-        return row
 
     @property
     def works(self) -> bool:
@@ -85,6 +80,7 @@ class WatchedAgents:
         self._wanted = wanted
         self._seen: dict[str, Seen] | None = None
         self._short = SHORT
+        self._rows: dict[str, tuple[Seen, dict[str, Any]]] = {}
 
     def look(self, now: datetime) -> CurrentList:
         """Look at all agents: those that wait come first, then those that work, then the newest."""
@@ -105,7 +101,7 @@ class WatchedAgents:
         for agent_id, one in before.items():
             new = seen.get(agent_id)
             finished += one.is_wanted and one.works and (new is None or not new.works)
-        if _names(seen) != _names(before):
+        if is_first or any(one is not before.get(one.agent_id) for one in seen.values()):
             others = {name for one in seen.values() for name in one.names}
             self._short = short_length(seen.keys(), others)
         shown = [one for one in seen.values() if one.is_wanted]
@@ -113,10 +109,30 @@ class WatchedAgents:
         shown.sort(key=lambda one: _FIRST.get(one.state, 2))
         return CurrentList(shown, began, finished, self._short)
 
+    def rows(self, agents: Sequence[Seen]) -> list[dict[str, Any]]:
+        """Return the rows of some agents, which a list shows; those gone since are left out."""
+        kept, self._rows = self._rows, {}
+        for one in agents:
+            last = kept.get(one.agent_id)
+            with suppress(NoSuchAgent):
+                is_same = last is not None and last[0] is one
+                row = last[1] if last is not None and is_same else self._row_of(one)
+                self._rows[one.agent_id] = one, row
+        return [row for _, row in self._rows.values()]
+
+    def _row_of(self, one: Seen) -> dict[str, Any]:
+        listed = listed_agent(self._layout.agent(one.agent_id))
+        if listed.document is None:
+            return unreadable_row(listed)
+        row = document_row(listed.paths, listed.document)
+        if one.state != WAITING:
+            row["question"] = None
+        return row
+
     def _look_at(self, paths: AgentPaths, old: Seen | None, now: datetime) -> Seen | None:
         stamp = _stamp_of(paths)
         is_same = old is not None and stamp is not None and old.stamp == stamp
-        if old is not None and is_same and not old.works and not _is_at_work(paths):
+        if old is not None and is_same and not old.works and not _may_work(paths, old):
             return old
         try:
             listed = listed_agent(paths)
@@ -124,19 +140,19 @@ class WatchedAgents:
             return None
         document = listed.document
         if document is None:
-            line = orjson.dumps(unreadable_row(listed))
-            return Seen(None, UNREADABLE, "", line, self._wanted == ALL, ())
+            return Seen(paths.id, None, UNREADABLE, "", self._wanted == ALL, ())
         row = document_row(paths, document)
         wanted = self._wanted.fits(document, row) and not self._wanted.hides(row)
         state = state_of(row)
         if state == WAITING and not _is_old(row["question"]["at"], now):
-            state, row["question"] = RUNNING, None
-        line = orjson.dumps(row)
-        return Seen(stamp, state, last_change(row), line, wanted, other_names(listed))
+            state = RUNNING
+        return Seen(paths.id, stamp, state, last_change(row), wanted, other_names(listed))
 
 
-def _names(agents: dict[str, Seen]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(agent_id, one.names) for agent_id, one in agents.items()]
+def _may_work(paths: AgentPaths, old: Seen) -> bool:
+    # No turn of a closed agent runs.
+    is_closed = old.state == SessionState.TERMINATED
+    return not is_closed and locks.is_held(f"{paths.place}/.turn")
 
 
 def _stamp_of(paths: AgentPaths) -> _Stamp | None:
@@ -145,10 +161,6 @@ def _stamp_of(paths: AgentPaths) -> _Stamp | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _is_at_work(paths: AgentPaths) -> bool:
-    return locks.is_held(f"{paths.place}/.turn")
 
 
 def _is_old(at: str, now: datetime) -> bool:

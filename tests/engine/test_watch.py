@@ -42,9 +42,12 @@ def test_only_what_changed_is_read_again(stage: Any, monkeypatch: pytest.MonkeyP
     stage.send(agents[2], "again")
     del names[:]
     look = watch.look(NOW)
-    assert look.agents[0].row["agentId"] == agents[2].id
-    assert look.agents[0].row["title"] == "again"
+    assert look.agents[0].agent_id == agents[2].id
     assert names.count("state.json") == 1
+    assert [row["title"] for row in watch.rows(look.agents[:1])] == ["again"]
+    del names[:]
+    assert len(watch.rows(watch.look(NOW).agents[:1])) == 1
+    assert set(names) <= {".turn"}
 
 
 def test_who_waits_comes_first_then_who_works(stage: Any) -> None:
@@ -59,7 +62,7 @@ def test_who_waits_comes_first_then_who_works(stage: Any) -> None:
         assert [one.state for one in young.agents] == ["running", "running", "created"]
         assert young.began_to_wait == 0
         old = watch.look(NOW + timedelta(seconds=1.5))
-        assert [one.row["agentId"] for one in old.agents] == [third.id, second.id, first.id]
+        assert [one.agent_id for one in old.agents] == [third.id, second.id, first.id]
         assert [one.state for one in old.agents] == ["waiting", "running", "created"]
         assert (old.began_to_wait, old.finished) == (1, 0)
         again = watch.look(NOW + timedelta(seconds=2.5))
