@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from functools import cache
+from contextlib import redirect_stdout, suppress
+from functools import cache, partial
 from importlib import import_module
-from typing import Annotated, Any
+from io import StringIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +17,9 @@ from agentsdir.cli.output import print_error
 from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 from agentsdir.formats.signals import undisturbed
 from agentsdir.formats.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Each command is a module of its own, imported when it is called; the text is for --help.
 GROUPS = {
@@ -184,6 +188,52 @@ def invoke(arguments: list[str], env: Environment) -> int:
     return int(code or 0)
 
 
+class ReadCommand(NamedTuple):
+    """A command line that was read, without those options that stand before the command."""
+
+    words: list[str]
+    context: Any
+
+    @property
+    def command(self) -> Any:
+        """The command."""
+        return self.context.command
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of its parameters, by their names in its function."""
+        values: dict[str, Any] = self.context.params
+        return values
+
+    def invoke(self, env: Environment) -> int:
+        """Run it in an environment; return its exit code. Raises what the command raises."""
+        self.context.obj = env
+        try:
+            with self.context:
+                code = self.command.invoke(self.context)
+        except typer.Exit as done:
+            return done.exit_code
+        except typer.TyperException as error:
+            raise _usage_error(error) from error
+        return int(code or 0)
+
+
+def read_command(words: list[str]) -> ReadCommand | str:
+    """Read a command line; return its help if it asks for that.
+
+    Raises `UsageError` for a wrong one.
+    """
+    above = typer.Context(_group(), info_name="agentsdir")
+    with redirect_stdout(StringIO()) as shown:
+        try:
+            context = command_of(words[0]).make_context(words[0], words[1:], parent=above)
+        except typer.Exit:
+            return shown.getvalue()
+        except typer.TyperException as error:
+            raise _usage_error(error) from error
+    return ReadCommand(words, context)
+
+
 def _usage_error(error: typer.TyperException) -> UsageError:
     """Return an error of typer as a `UsageError` with a hint."""
     at = getattr(error, "ctx", None)
@@ -199,17 +249,22 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     return UsageError(error.format_message(), hint=hint)
 
 
-def run(arguments: list[str], env: Environment, *, as_json: bool = False) -> int:
-    """Run one command line and return its exit code; every error is printed, none is raised.
-
-    Args:
-        as_json: print errors as JSON, also without `--json`.
-    """
-    failure: AgentsdirError
-    as_json = as_json or "--json" in arguments
+def run(arguments: list[str], env: Environment) -> int:
+    """Run one command line and return its exit code; every error is printed, none is raised."""
     env.arguments = tuple(arguments)
+    return _concluded(partial(invoke, arguments, env), env, as_json="--json" in arguments)
+
+
+def run_read(command: ReadCommand, env: Environment) -> int:
+    """Run a command that was read, as `run` does; errors are printed as JSON."""
+    env.arguments = tuple(command.words)
+    return _concluded(partial(command.invoke, env), env, as_json=True)
+
+
+def _concluded(act: Callable[[], int], env: Environment, *, as_json: bool) -> int:
+    failure: AgentsdirError
     try:
-        code = invoke(arguments, env)
+        code = act()
         env.stdout.flush()
     except BrokenPipeError:
         return Exit.CLOSED_PIPE

@@ -21,17 +21,27 @@ import orjson
 
 from agentsdir.adapters.processes import dying_with_parent
 from agentsdir.cli import request_process
+from agentsdir.cli.command_line import read_command
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import RECORD_SEPARATOR, error_document
 from agentsdir.cli.questions import KEEPS, Answer
 from agentsdir.cli.request_order import RequestOrder
-from agentsdir.cli.requests import ANSWER, CANCEL, LINE_LIMIT, BadRequest, Request, parse_request
+from agentsdir.cli.requests import (
+    ANSWER,
+    CANCEL,
+    LINE_LIMIT,
+    BadRequest,
+    Request,
+    agents_named,
+    parse_request,
+)
 from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.requests import Id
 
@@ -83,6 +93,7 @@ class Protocol:
         self._reads = True
         self._pending = bytearray()  # output that waits for the reader
         self._order = RequestOrder(MOST_AT_ONCE)
+        self._commands: dict[Id, ReadCommand] = {}  # of the requests that wait
         self._running: dict[Id, _Running] = {}
         self._questions: dict[str, _Running] = {}
         self._asked = 0
@@ -202,15 +213,26 @@ class Protocol:
                 self._fail(request.id, error)
             else:
                 self._exit(request.id, Exit.OK)
-        else:
-            self._order.add(request, () if request.is_at_once else self._keys(request))
+            return
+        try:
+            command = read_command(request.command_line())
+        except UsageError as error:
+            self._fail(request.id, error)
+            return
+        if isinstance(command, str):
+            for line in command.splitlines():
+                self._put(request.id, {"text": line})
+            self._exit(request.id, Exit.OK)
+            return
+        self._commands[request.id] = command
+        self._order.add(request, () if request.is_at_once else self._keys(command))
 
-    def _keys(self, request: Request) -> Iterator[str]:
+    def _keys(self, command: ReadCommand) -> Iterator[str]:
         """Yield what says which agents a request names: their ids where they have one, and words.
 
         A word is a key of its own: it may name an agent that an earlier request makes or renames.
         """
-        for word in request.agents():
+        for word in agents_named(command):
             yield f"word {word}"
             with suppress(AgentsdirError, OSError, ValueError):
                 yield find_agent(self._quiet, word).id
@@ -224,13 +246,14 @@ class Protocol:
     # Children.
 
     def _start(self, request: Request, own: tuple[int, int]) -> None:
+        command = self._commands.pop(request.id)
         if not request.is_at_once:
-            self._order.also(request, self._keys(request))  # an agent may have been made meanwhile
+            self._order.also(request, self._keys(command))  # an agent may have been made meanwhile
         inherited = [*own, *({self._input, self._output} - {0, 1, 2})]
         for running in self._running.values():
             inherited += [*running.lines, running.control.fileno()]
         try:
-            started = request_process.start(self._env, request, inherited, self._bind)
+            started = request_process.start(self._env, request, command, inherited, self._bind)
         except OSError as error:
             self._order.done(request)
             message = f"no process can be started: {error.strerror}"
@@ -351,6 +374,7 @@ class Protocol:
         (given,) = request.args
         waiting = self._order.take_out(given)
         if waiting is not None:
+            del self._commands[waiting.id]
             self._fail(given, Interruption("the request was cancelled", kind="interrupted"))
         elif given in self._running:
             os.kill(self._running[given].pid, signal.SIGINT)
@@ -368,6 +392,7 @@ class Protocol:
     def _stop(self, number: signal.Signals) -> None:
         """Read no more requests, drop those that wait, and end those that run."""
         self._reads = False
+        self._commands.clear()
         for request in self._order.drop():
             self._fail(request.id, Interruption("the request was not begun", kind="interrupted"))
         for running in self._running.values():

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import orjson
 
-from agentsdir.cli.command_line import run
+from agentsdir.cli.command_line import run_read
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.output import print_error
 from agentsdir.cli.questions import Answer
@@ -31,6 +31,7 @@ from agentsdir.formats.errors import Terminated, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.questions import Question
     from agentsdir.cli.requests import Request, Terminal
@@ -62,6 +63,7 @@ class RequestProcess(NamedTuple):
 def start(
     env: Environment,
     request: Request,
+    command: ReadCommand,
     inherited: Iterable[int],
     bind_to_parent: Callable[[], None] | None,
 ) -> RequestProcess:
@@ -69,6 +71,7 @@ def start(
 
     Args:
         env: the environment of this process.
+        command: what `request.command_line` was read as.
         inherited: descriptors that the child closes: this process's ends of other children's pipes.
         bind_to_parent: called in the child, which then ends when this process does.
 
@@ -84,7 +87,9 @@ def start(
             pid = os.fork()
             if not pid:
                 others = (out[0], err[0], control[0].fileno(), *inherited)
-                _be_child(env, request, (out[1], err[1], control[1]), others, bind_to_parent)
+                _be_child(
+                    env, request, command, (out[1], err[1], control[1]), others, bind_to_parent
+                )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             control[1].close()
@@ -106,6 +111,7 @@ def _pipe(on_error: ExitStack) -> tuple[int, int]:
 def _be_child(
     env: Environment,
     request: Request,
+    command: ReadCommand,
     ends: tuple[int, int, socket.socket],
     others: Iterable[int],
     bind_to_parent: Callable[[], None] | None,
@@ -122,7 +128,7 @@ def _be_child(
             os.close(one)
         own = _environment(env, request, *ends)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        code = _do(request, own)
+        code = _do(request, command, own)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except SystemExit as done:
@@ -136,14 +142,14 @@ def _be_child(
     os._exit(code)
 
 
-def _do(request: Request, env: Environment) -> int:
+def _do(request: Request, command: ReadCommand, env: Environment) -> int:
     try:
         if request.cwd:
             _enter(env, request.cwd)
     except UsageError as error:
         print_error(env, error, as_json=True)
         return code_of(error)
-    return run(request.command_line(), env, as_json=True)
+    return run_read(command, env)
 
 
 def _set_handlers() -> None:

@@ -18,6 +18,8 @@ from agentsdir.formats.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentsdir.cli.command_line import ReadCommand
+
 Id: TypeAlias = "str | int | None"
 """What a client calls a request; None for a line of which no id can be read."""
 
@@ -36,8 +38,8 @@ LINE_LIMIT = 16 * 1024 * 1024
 ID_LIMIT = 256
 """Characters of an id, which each object of the answer repeats."""
 _OPTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-# Options of `send` that name the agent, in place of its first argument.
-_TARGETS = ("to", "cron", "heartbeat", "connector", "user", "channel")
+# Parameters of `send` that name the agent by its key, in place of its first argument.
+_KEYS = ("cron", "heartbeat", "connector", "user", "channel")
 
 
 class BadRequest(UsageError):
@@ -94,44 +96,36 @@ class Request(NamedTuple):
         options = {"json": True, **self.options} if json else self.options
         return [self.verb, *_option_words(options), "--", *map(str, self.args)]
 
-    def agents(self) -> Iterator[str]:
-        """Yield what names the agents of which this is a request, in the words of a command line.
 
-        A key, such as that of a cron task, is yielded as one text that names no agent. So is the
-        name of an agent that may be made.
-        """
-        args, options = self._given()
-        if "name" in options:
-            yield str(options["name"])
-        if options.get("continue"):
-            yield LAST
-        elif isinstance(options.get("to"), str):
-            yield options["to"]
-        elif any(options.get(name) for name in _TARGETS):
-            yield " ".join(f"--{name} {options.get(name)}" for name in _TARGETS)
-        elif (at := _place_of_agents(self.verb)) is not None:
-            yield from args[at]
+def agents_named(command: ReadCommand) -> Iterator[str]:
+    """Yield what names the agents that a command is about, in the words of a command line.
 
-    def _given(self) -> tuple[list[str], dict[str, Any]]:
-        """Return the operands and the options, by their long names, however they are given."""
-        if self.words is None:
-            return [str(arg) for arg in self.args], self.options
-        parser = command_of(self.verb).make_parser(_context(self.verb))
-        try:
-            found, rest, order = parser.parse_args(args=list(self.words))
-        except Exception:  # noqa: BLE001, the command itself says what is wrong with its words
-            return [], {}
-        args: list[str] = []
-        options: dict[str, Any] = {}
-        for param in order:
-            value = found.get(param.name)
-            if param.param_type_name != "argument":
-                options[max(param.opts, key=len).lstrip("-")] = value
-            elif isinstance(value, list | tuple):
-                args += value
-            elif isinstance(value, str):
-                args.append(value)
-        return [*args, *rest], options
+    A key, such as that of a cron task, is yielded as one text that names no agent. So is the name
+    of an agent that may be made.
+    """
+    values = command.values
+    if values.get("name"):
+        yield str(values["name"])
+    keys = [f"{name} {values[name]}" for name in _KEYS if values.get(name)]
+    if values.get("last"):
+        yield LAST
+    elif values.get("to"):
+        yield str(values["to"])
+    elif keys:
+        yield " ".join(keys)
+    else:
+        yield from _operands_that_name_agents(command)
+
+
+def _operands_that_name_agents(command: ReadCommand) -> Iterator[str]:
+    for param in command.command.params:
+        metavar = str(param.metavar or "")  # as the help of the command calls it
+        if param.param_type_name == "argument" and metavar.startswith(("AGENT", "[AGENT")):
+            given = command.values[param.name]
+            if isinstance(given, str):
+                yield given
+            else:
+                yield from (given or ()) if metavar.endswith(("...", "…")) else (given or ())[:1]
 
 
 def parse_request(line: bytes) -> Request:
@@ -274,23 +268,3 @@ def _has_option(words: tuple[str, ...], option: str) -> bool:
 
 def _takes_json(verb: str) -> bool:
     return any("--json" in param.opts for param in command_of(verb).params)
-
-
-def _place_of_agents(verb: str) -> slice | None:
-    """Return which operands of a command name agents, as its help calls them; None for none."""
-    place = 0
-    for param in command_of(verb).params:
-        if param.param_type_name != "argument":
-            continue
-        metavar = str(param.metavar or "")
-        if metavar.startswith(("AGENT", "[AGENT")):
-            many = param.nargs == -1 and metavar.endswith("...")
-            return slice(place, None if many else place + 1)
-        place += 1
-    return None
-
-
-def _context(verb: str) -> Any:
-    import typer
-
-    return typer.Context(command_of(verb), info_name=verb)
