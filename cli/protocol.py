@@ -11,11 +11,12 @@ import gc
 import os
 import select
 import signal
+import socket
 import time
 from contextlib import suppress
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -43,10 +44,13 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
+    from agentsdir.cli.request_process import RequestProcess
     from agentsdir.cli.requests import Id
 
 MOST_AT_ONCE = 32
 """Requests that are done at once; of those that wait for no other, as many again."""
+MOST_IDLE = 4
+"""Children that wait for another request."""
 MOST_WAITING = 10_000
 """Requests that wait; while there are more, no line is read."""
 _OUTPUT_LIMIT = 1024 * 1024
@@ -61,17 +65,11 @@ Watch: TypeAlias = "dict[int, tuple[int, Callable[[int], None]]]"
 """Descriptor → events of `poll`, and what is called with those that are there."""
 
 
-class _Running:
-    """A request that a child does."""
+class _Waiting(NamedTuple):
+    """What is kept of a request that waits: its command, and the line that it was."""
 
-    def __init__(self, request: Request, started: request_process.RequestProcess) -> None:
-        self.request = request
-        self.pid = started.pid
-        self.out, self.err, self.control = started.channels
-        self.lines = {self.out: bytearray(), self.err: bytearray()}
-        self.said = bytearray()
-        self.question = ""
-        """The id of its question; empty for none."""
+    command: ReadCommand
+    line: bytes
 
 
 class Protocol:
@@ -93,9 +91,10 @@ class Protocol:
         self._reads = True
         self._pending = bytearray()  # output that waits for the reader
         self._order = RequestOrder(MOST_AT_ONCE)
-        self._commands: dict[Id, ReadCommand] = {}  # of the requests that wait
-        self._running: dict[Id, _Running] = {}
-        self._questions: dict[str, _Running] = {}
+        self._commands: dict[Id, _Waiting] = {}
+        self._idle: list[RequestProcess] = []
+        self._running: dict[Id, RequestProcess] = {}
+        self._questions: dict[str, RequestProcess] = {}
         self._asked = 0
         self._signal = 0
         self._reader_is_gone = False
@@ -115,6 +114,9 @@ class Protocol:
         try:
             self._serve(signals, wake)
         finally:
+            for process in self._idle:
+                process.control.close()
+                os.waitpid(process.pid, 0)
             signal.set_wakeup_fd(before)
             for number, handler in handlers:
                 signal.signal(number, handler)
@@ -195,7 +197,7 @@ class Protocol:
         skipped, self._skipping = self._skipping, False
         if not skipped and line.strip():
             try:
-                self._accept(parse_request(line))
+                self._accept(parse_request(line), line)
             except BadRequest as error:
                 self._refuse(error)
 
@@ -203,7 +205,7 @@ class Protocol:
         known = error.request_id in self._running or self._order.has(error.request_id)
         self._fail(None if known else error.request_id, error)
 
-    def _accept(self, request: Request) -> None:
+    def _accept(self, request: Request, line: bytes) -> None:
         if request.id in self._running or self._order.has(request.id):
             raise BadRequest(f"the request {request.id!r} has not ended yet", kind="same-id")
         if request.verb in _OWN:
@@ -220,11 +222,11 @@ class Protocol:
             self._fail(request.id, error)
             return
         if isinstance(command, str):
-            for line in command.splitlines():
-                self._put(request.id, {"text": line})
+            for text in command.splitlines():
+                self._put(request.id, {"text": text})
             self._exit(request.id, Exit.OK)
             return
-        self._commands[request.id] = command
+        self._commands[request.id] = _Waiting(command, line)
         self._order.add(request, () if request.is_at_once else self._keys(command))
 
     def _keys(self, command: ReadCommand) -> Iterator[str]:
@@ -246,22 +248,25 @@ class Protocol:
     # Children.
 
     def _start(self, request: Request, own: tuple[int, int]) -> None:
-        command = self._commands.pop(request.id)
+        command, line = self._commands.pop(request.id)
         if not request.is_at_once:
             self._order.also(request, self._keys(command))  # an agent may have been made meanwhile
+        if self._idle and self._idle[-1].take_on(request, line):
+            self._running[request.id] = self._idle.pop()
+            return
         inherited = [*own, *({self._input, self._output} - {0, 1, 2})]
-        for running in self._running.values():
-            inherited += [*running.lines, running.control.fileno()]
+        for process in (*self._running.values(), *self._idle):
+            inherited += process.descriptors
         try:
-            started = request_process.start(self._env, request, command, inherited, self._bind)
+            process = request_process.start(self._env, request, command, inherited, self._bind)
         except OSError as error:
             self._order.done(request)
             message = f"no process can be started: {error.strerror}"
             self._fail(request.id, AgentsdirError(message, kind="no-process"))
         else:
-            self._running[request.id] = _Running(request, started)
+            self._running[request.id] = process
 
-    def _take(self, running: _Running, descriptor: int, _events: int = 0) -> None:
+    def _take(self, running: RequestProcess, descriptor: int, _events: int = 0) -> None:
         """Take over what a child has printed."""
         held = running.lines.get(descriptor)
         if held is None:  # the child was seen to end
@@ -285,18 +290,20 @@ class Protocol:
                 self._put_line(running, descriptor, line)
             held[:] = rest
 
-    def _put_line(self, running: _Running, descriptor: int, line: bytes) -> None:
+    def _put_line(self, running: RequestProcess, descriptor: int, line: bytes) -> None:
         # What stands before the mark is the beginning of a value that a signal cut off.
+        assert running.request is not None
+        request_id = running.request.id
         _, framed, value = line.rpartition(_FRAME)
         if framed:
             kind = b"value" if descriptor == running.out else b"error"
-            self._emit(b'{"id":%b,"%b":%b}\n' % (orjson.dumps(running.request.id), kind, value))
+            self._emit(b'{"id":%b,"%b":%b}\n' % (orjson.dumps(request_id), kind, value))
         elif descriptor == running.out:
-            self._put(running.request.id, {"text": _decoded(line)})
+            self._put(request_id, {"text": _decoded(line)})
         else:
-            self._put(running.request.id, {"note": _decoded(line.removeprefix(_NOTE))})
+            self._put(request_id, {"note": _decoded(line.removeprefix(_NOTE))})
 
-    def _hear(self, running: _Running, _events: int) -> None:
+    def _hear(self, running: RequestProcess, _events: int) -> None:
         """Take a child's question, or see that it has ended."""
         try:
             piece = running.control.recv(_PIECE)
@@ -309,36 +316,64 @@ class Protocol:
             return
         *whole, rest = bytes(running.said + piece).split(b"\n")
         running.said[:] = rest
-        for line in whole:
-            said = orjson.loads(line)
+        for message in whole:
+            said = orjson.loads(message)
             if "question" in said:
                 self._ask(running, said["question"])
-            else:
+            elif "closed" in said:
                 self._close_question(running)
+            else:
+                self._take_back(running)
 
-    def _reap(self, running: _Running) -> None:
+    def _take_back(self, running: RequestProcess) -> None:
+        """Note that a child has done its request, and can do another."""
+        request = running.request
+        assert request is not None
+        self._drain(running)
+        running.request = None
+        del self._running[request.id]
+        self._order.done(request)
+        self._exit(request.id, Exit.OK)
+        self._idle.append(running)
+        if running.signalled or len(self._idle) > MOST_IDLE:
+            running.control.shutdown(socket.SHUT_WR)
+
+    def _drain(self, running: RequestProcess) -> None:
+        """Take over all that a child has printed."""
         for descriptor in list(running.lines):
             while descriptor in running.lines and _is_readable(descriptor):
-                self._take(running, descriptor)
-            if descriptor in running.lines:  # a program that it left behind has the pipe
-                if held := running.lines.pop(descriptor):
-                    self._put_line(running, descriptor, bytes(held))
-                os.close(descriptor)
-        self._close_question(running)
+                self._take(running, descriptor, 0)
+            if held := running.lines.get(descriptor):
+                self._put_line(running, descriptor, bytes(held))
+                held.clear()
+
+    def _reap(self, running: RequestProcess) -> None:
+        """Note that a child has ended, and with it its request."""
+        request = running.request
+        if request is not None:
+            self._drain(running)
+            self._close_question(running)
+        for descriptor in running.lines:  # a program that it left behind may have the pipe
+            os.close(descriptor)
+        running.lines.clear()
         running.control.close()
         code = os.waitstatus_to_exitcode(os.waitpid(running.pid, 0)[1])
-        del self._running[running.request.id]
-        self._order.done(running.request)
+        if request is None:
+            self._idle.remove(running)
+            return
+        del self._running[request.id]
+        self._order.done(request)
         if code < 0:
             code = 128 - code
             why = f"the process of the request was ended by signal {code - 128}"
             document = {**error_document(AgentsdirError(why, kind="killed")), "exitCode": code}
-            self._put(running.request.id, {"error": document})
-        self._exit(running.request.id, code)
+            self._put(request.id, {"error": document})
+        self._exit(request.id, code)
 
     # Questions, and the verbs that no child does.
 
-    def _ask(self, running: _Running, question: dict[str, Any]) -> None:
+    def _ask(self, running: RequestProcess, question: dict[str, Any]) -> None:
+        assert running.request is not None
         self._asked += 1
         running.question = f"q{self._asked}"
         self._questions[running.question] = running
@@ -346,13 +381,14 @@ class Protocol:
         if not self._reads:
             self._send_answer(running, None)
 
-    def _send_answer(self, running: _Running, answer: Answer | None) -> None:
+    def _send_answer(self, running: RequestProcess, answer: Answer | None) -> None:
         self._questions.pop(running.question, None)
         with suppress(OSError):  # it has ended meanwhile
             running.control.sendall(request_process.answer_line(answer))
 
-    def _close_question(self, running: _Running) -> None:
+    def _close_question(self, running: RequestProcess) -> None:
         if running.question:
+            assert running.request is not None
             self._questions.pop(running.question, None)
             self._put(running.request.id, {"questionClosed": running.question})
             running.question = ""
@@ -377,7 +413,7 @@ class Protocol:
             del self._commands[waiting.id]
             self._fail(given, Interruption("the request was cancelled", kind="interrupted"))
         elif given in self._running:
-            os.kill(self._running[given].pid, signal.SIGINT)
+            self._running[given].kill(signal.SIGINT)
         else:
             raise AgentsdirError(f"there is no request {given!r}", kind="no-such-request")
 
@@ -396,7 +432,7 @@ class Protocol:
         for request in self._order.drop():
             self._fail(request.id, Interruption("the request was not begun", kind="interrupted"))
         for running in self._running.values():
-            os.kill(running.pid, number)
+            running.kill(number)
 
     # Objects to the reader.
 

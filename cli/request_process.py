@@ -1,13 +1,15 @@
-"""The process that does one request of the line protocol: a fork of the protocol's own process.
+"""The processes that do the requests of the line protocol: forks of the protocol's own process.
 
-It has the modules of its parent, and everything else is its own: signals, standard streams, working
-directory, locks. See docs/protocol.md, "Processes".
+Such a process does one request at a time, with signals, standard streams, working directory and
+locks of its own. After one that succeeded it can do another; what fails is its last one. See
+docs/protocol.md, "Processes".
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import resource
 import signal
 import socket
 import sys
@@ -17,19 +19,21 @@ from contextlib import ExitStack, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
-from agentsdir.cli.command_line import run_read
+from agentsdir.cli.command_line import read_command, run_read
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.output import print_error
 from agentsdir.cli.questions import Answer
+from agentsdir.cli.requests import parse_request
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Terminated, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from io import BufferedReader
 
     from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
@@ -38,26 +42,61 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the protocol's process passes on, and that end a request."""
+_HANDED_OVER = 64 * 1024
+"""Bytes of a request that a child is given; what a socket takes at once."""
+_MOST_MEMORY = 256 * 1024
+"""KiB that a child may have needed and do another request."""
 _BUFFER = 1024 * 1024
 """Bytes of output that a signal cannot tear: what is printed at once fits, as a rule."""
 
 
-class Channels(NamedTuple):
-    """The parent's ends of a child's pipes: what it prints, its notes, and questions and answers.
+class RequestProcess:
+    """The parent's side of a child that does requests, one after another.
 
-    `control` is at its end when the child has ended.
+    Attributes:
+        control: of questions and answers, and of requests; at its end when the child has ended.
+        out, err: what the child prints.
+        lines: of both, as long as they are open, the beginning of a line.
+        request: what it does; None while it waits for one.
+        question: the id of its question; empty for none.
+        signalled: whether it was sent a signal, so that it does no other request.
     """
 
-    out: int
-    err: int
-    control: socket.socket
+    def __init__(
+        self, pid: int, out: int, err: int, control: socket.socket, request: Request
+    ) -> None:
+        self.pid = pid
+        self.out, self.err, self.control = out, err, control
+        self.lines = {out: bytearray(), err: bytearray()}
+        self.said = bytearray()
+        self.request: Request | None = request
+        self.question = ""
+        self.signalled = False
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The parent's ends of its pipes."""
+        return [*self.lines, self.control.fileno()]
 
-class RequestProcess(NamedTuple):
-    """A child that does a request."""
+    def take_on(self, request: Request, line: bytes) -> bool:
+        """Give it the next request; return False if it cannot have it.
 
-    pid: int
-    channels: Channels
+        Args:
+            line: the request as the client wrote it, without its LF.
+        """
+        if len(line) > _HANDED_OVER:
+            return False
+        try:
+            self.control.sendall(line + b"\n")
+        except OSError:  # it was killed
+            return False
+        self.request = request
+        return True
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.signalled = True
+        os.kill(self.pid, number)
 
 
 def start(
@@ -96,9 +135,10 @@ def start(
         on_error.pop_all()
     os.close(out[1])
     os.close(err[1])
-    for one in (out[0], err[0], control[0].fileno()):
+    made = RequestProcess(pid, out[0], err[0], control[0], request)
+    for one in made.descriptors:
         os.set_blocking(one, False)
-    return RequestProcess(pid, Channels(out[0], err[0], control[0]))
+    return made
 
 
 def _pipe(on_error: ExitStack) -> tuple[int, int]:
@@ -116,7 +156,7 @@ def _be_child(
     others: Iterable[int],
     bind_to_parent: Callable[[], None] | None,
 ) -> NoReturn:
-    """Do the request in the new process, and exit with its code."""
+    """Do requests in the new process, the first one given, until one of them is its last."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -126,9 +166,27 @@ def _be_child(
         os.setpgid(0, 0)  # so that the terminal's Ctrl-C reaches it through the parent, once
         for one in others:
             os.close(one)
-        own = _environment(env, request, *ends)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        code = _do(request, command, own)
+        out, err, control = ends
+        _replace(1, out)
+        _replace(2, err)
+        lines = control.makefile("rb")
+        ask = _Asker(control, lines)
+        while True:
+            own = _environment(env, request, ask)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            code = _do(request, command, own)
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            if code or request.cwd or _needed_much():
+                break
+            _flush()
+            control.sendall(b'{"done":true}\n')
+            line = lines.readline()
+            if not line:  # the parent needs it no more
+                break
+            request = parse_request(line)
+            read = read_command(request.command_line())
+            assert not isinstance(read, str)
+            command = read
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except SystemExit as done:
@@ -136,10 +194,23 @@ def _be_child(
     except BaseException:  # noqa: BLE001, the parent's stack must not be unwound in a second process
         traceback.print_exc()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the exit code is final
+    _flush()
+    os._exit(code)
+
+
+def _replace(number: int, descriptor: int) -> None:
+    os.dup2(descriptor, number)
+    os.close(descriptor)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)
+
+
+def _needed_much() -> bool:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MOST_MEMORY
 
 
 def _do(request: Request, command: ReadCommand, env: Environment) -> int:
@@ -162,21 +233,15 @@ def _raise_terminated(number: int, _frame: Any) -> NoReturn:
     raise Terminated(128 + number)
 
 
-def _environment(
-    env: Environment, request: Request, out: int, err: int, control: socket.socket
-) -> Environment:
-    """Make the pipes this process's standard streams; return the environment of the request."""
-    given = _input(request.stdin)
-    for number, descriptor in enumerate((given, out, err)):
-        os.dup2(descriptor, number)
-    for descriptor in {given, out, err} - {0, 1, 2}:
-        os.close(descriptor)
-    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115, open until the end
+def _environment(env: Environment, request: Request, ask: _Asker) -> Environment:
+    """Return the environment of a request, with standard streams of its own."""
+    _replace(0, _input(request.stdin))
     sys.stdout = _Output(1, isatty=request.terminal is not None)
-    sys.stderr = _Output(2)
+    sys.stderr = _Output(2, line_buffering=True)
     own = copy.copy(env)
-    own.stdin, own.stdout, own.stderr = stdin, sys.stdout, sys.stderr
-    own.ask = _Asker(control)
+    own.stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115, open until the end
+    own.stdout, own.stderr = sys.stdout, sys.stderr
+    own.ask = ask
     own.terminal = Path(os.devnull)
     own.framed = True
     if request.terminal is not None:
@@ -214,9 +279,11 @@ def _variables(env: Environment, terminal: Terminal) -> MappingProxyType[str, st
 class _Output(TextIOWrapper):
     """An output stream whose buffer a signal does not tear."""
 
-    def __init__(self, descriptor: int, *, isatty: bool = False) -> None:
-        raw = FileIO(descriptor, "wb", closefd=False)
-        super().__init__(BufferedWriter(raw, _BUFFER), "utf-8", "backslashreplace", newline="\n")
+    def __init__(
+        self, descriptor: int, *, isatty: bool = False, line_buffering: bool = False
+    ) -> None:
+        buffer = BufferedWriter(FileIO(descriptor, "wb", closefd=False), _BUFFER)
+        super().__init__(buffer, "utf-8", "backslashreplace", "\n", line_buffering)
         self._isatty = isatty
 
     def isatty(self) -> bool:
@@ -227,9 +294,9 @@ class _Output(TextIOWrapper):
 class _Asker:
     """Asks the client a question through the parent, and waits for the answer."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, lines: BufferedReader) -> None:
         self._control = control
-        self._lines = control.makefile("rb")
+        self._lines = lines
 
     def __call__(self, question: Question) -> Answer | None:
         """Return the answer; None if there will be none."""
