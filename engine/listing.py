@@ -1,4 +1,4 @@
-"""Which agents `list` shows, and in which order (docs/behaviour.md, "Lists")."""
+"""Which agents `list` shows, and in which order (docs/commands.md, "Lists")."""
 
 from __future__ import annotations
 

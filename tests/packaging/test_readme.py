@@ -85,8 +85,15 @@ def on_a_terminal(commands: list[str], env: dict[str, str]) -> list[str]:
     return printed.decode().split(END)[:-1]
 
 
+# What a turn took; the pages say that they leave it out.
+TAKEN = re.compile(
+    r"^\n(\d+ tool calls? · )?\d+(\.\d+)? s( · .*)?\n|^\d+(\.\d+)? s\n", re.MULTILINE
+)
+
+
 def normal(text: str, home: Path) -> str:
     """Return output with ids, times and places made alike."""
+    text = TAKEN.sub("", text)
     text = text.replace(str(home), "/home/me").replace(str(ROOT), "/home/me/project")
     # In a table the beginning of a long path is left out.
     cut = re.search(r"…(/?\S+)", text)
@@ -119,7 +126,7 @@ def check(chosen: list[Example], home: Path) -> None:
 
 
 @pytest.mark.feature("C-01", "C-02", "C-03", "C-04", "C-05", "C-06", "C-07", "C-08")
-@pytest.mark.parametrize(("page", "at_least"), [("README.md", 9), ("docs/tour.md", 20)])
+@pytest.mark.parametrize(("page", "at_least"), [("README.md", 8), ("docs/tour.md", 20)])
 def test_the_tour_prints_what_it_shows(tmp_path: Path, page: str, at_least: int) -> None:
     """Every example that needs nothing but agentsdir prints exactly what the page says."""
     chosen = [example for example in examples(page) if not example.needs_jq]
@@ -167,7 +174,7 @@ def test_it_opens_with_the_two_commands() -> None:
 
 def test_it_is_short() -> None:
     """What it is for, two commands, a tour and links; the rest stands in docs/."""
-    assert (ROOT / "README.md").read_text().count("\n") <= 200
+    assert (ROOT / "README.md").read_text().count("\n") <= 150
 
 
 @pytest.mark.feature("B-06", "C-10")
