@@ -75,7 +75,7 @@ def test_what_is_set_is_what_commands_go_by(user: Any) -> None:
 
 
 def test_a_variable_goes_before_the_file_and_is_named(user: Any) -> None:
-    """So that nobody wonders why a setting does not count."""
+    """The file's value does not count meanwhile."""
     user.variables["AGENTSDIR_PROVIDER"] = "gemini"
     row = rows(user, "--json", "provider=claude")["settings.toml provider"]
     assert (row["value"], row["source"]) == ("gemini", "$AGENTSDIR_PROVIDER")
