@@ -277,6 +277,8 @@ class Pages:
             self._children.add(block_key(block))
         if is_new:  # the outcome of a call is shown where its result stands, or its end
             block = {**block, "status": "running"}
+        elif block["type"] == "tool_result" and block["output"] is None:
+            block = {**block, "output": ""}  # none is no output that is still to come
         event = blocks.block_complete(str(block["id"]), block)
         lines = self._view.take(event, moment.timestamp() if moment else 0)
         parts = [line.parts for line in lines if isinstance(line, TurnLine)]
