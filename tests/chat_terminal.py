@@ -22,11 +22,15 @@ needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tm
 
 
 class ChatTerminal:
-    """One terminal, with a home and an agents directory in `folder`."""
+    """One terminal, with a home and an agents directory in `folder`.
+
+    Args:
+        variables: more of the environment's; PWD is the working directory, else the home.
+    """
 
     def __init__(self, folder: Path, columns: int, rows: int, variables: Mapping[str, str]) -> None:
         self.folder = folder
-        self.home = folder / "home"
+        self.home = Path(variables.get("PWD", folder / "home"))
         self.home.mkdir(exist_ok=True)
         self.root = folder / "root"
         self._size = (str(columns), str(rows))
@@ -109,6 +113,11 @@ class ChatTerminal:
         """Type a line and Enter."""
         self.type(text)
         self.keys("Enter")
+
+    def answer(self, key: str) -> None:
+        """Press a key for an answer, once a person may have read the question."""
+        time.sleep(1)
+        self.type(key)
 
     def paste(self, text: str) -> None:
         """Paste a text, as a terminal does where the program has asked for marks around it."""
