@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
-from agentsdir.cli.grants import mode_for, read_grants
-from agentsdir.cli.hooks import ToolConfirmation, hand_out
+from agentsdir.cli.hooks import hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
 from agentsdir.formats.store.files import Disk
@@ -149,6 +148,10 @@ def services_of(env: Environment) -> Services:
 
 def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
+    # Only for a turn of a client: every command that writes would take 5 ms longer.
+    from agentsdir.cli.grants import mode_for, read_grants
+    from agentsdir.cli.tool_confirmation import ToolConfirmation
+
     said = provider_config(env, state.session.provider_name)
     confirmation = ToolConfirmation(env, state, now)
     rules = confirmation.rules()  # first: it names what is wrong with the grants

@@ -19,7 +19,7 @@ from typist import Typist
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Decision, ToolRequest
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.hooks import ToolConfirmation
+from agentsdir.cli.tool_confirmation import ToolConfirmation
 from agentsdir.formats.errors import HookFailed
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import write_agent
