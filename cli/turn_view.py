@@ -12,6 +12,7 @@ import orjson
 
 from agentsdir.cli.cells import cut, on_one_line, width_of
 from agentsdir.cli.output import escape_controls, one_line
+from agentsdir.cli.questions import call_lines
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import COUNTED, MAIN
 
@@ -120,6 +121,8 @@ _TELLING = (
 _PATHS = frozenset(("file_path", "absolute_path", "notebook_path", "path", "dir_path"))
 _NARROWEST = 20
 _DEEPEST = 6
+_LONGEST = 4000
+"""Characters of a line that is shown in full."""
 _SHORT = 40
 """Columns of a call that is named again beside its outcome."""
 
@@ -624,21 +627,26 @@ class TurnView:
 
         Args:
             key: of `calls`.
-            most: lines of each; of more, only the beginning is returned.
+            most: lines of each; of more, only the beginning is returned, and of a very long line.
         """
         call = self.calls[key]
-        parts = [("input", _pretty(call.input))]
+        given = call_lines(call.input) if isinstance(call.input, dict) else _pretty(call.input)
+        parts = [("input", given if isinstance(given, list) else given.split("\n"))]
         if call.output is not None:
-            parts.append(("error" if call.is_error else "result", _plain_text(call.output)))
+            title = "error" if call.is_error else "result"
+            parts.append((title, _plain_text(call.output).split("\n")))
         lines = []
-        for title, text in parts:
+        for title, said in parts:
             lines.append(TurnLine((Part(f"{title}:", "strong"),), key))
-            said = escape_controls(text).split("\n")
-            lines += [TurnLine((Part("  " + one),), key) for one in said[:most]]
+            shown = (self._long(one) for one in said[:most])
+            lines += [TurnLine((Part("  " + one),), key) for one in shown]
             if len(said) > most:
                 more = f"  {self._glyphs.cut} {len(said) - most} more lines"
                 lines.append(TurnLine((Part(more, "faint"),), key))
         return lines
+
+    def _long(self, line: str) -> str:
+        return one_line(line[:_LONGEST]) + (self._glyphs.cut if len(line) > _LONGEST else "")
 
 
 def _telling(given: Any) -> tuple[str, bool]:

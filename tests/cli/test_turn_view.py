@@ -282,16 +282,16 @@ def test_the_end_names_calls_without_a_result_and_believes_the_result_of_the_tur
 
 
 def test_a_call_is_unfolded_with_its_input_and_its_result() -> None:
-    """Of a long one the beginning, and how much there is."""
+    """A command as text, as a question shows it; of what is long the beginning, and how much."""
     view = TurnView(80, "utf-8", 0)
-    view.take(call("a", "Bash", {"command": "seq 9"}), 0)
+    view.take(call("a", "Bash", {"command": "seq 9\nls", "timeout": 5}), 0)
     (line,) = view.take(result("a", "1\n2\n3\x1b[2J", failed=True), 0)
     assert isinstance(line, TurnLine)
     assert [one.text for one in view.unfold(line.call, most=2)] == [
         "input:",
-        "  {",
-        '    "command": "seq 9"',
-        "  … 1 more lines",
+        "  seq 9",
+        "  ls",
+        "  … 2 more lines",
         "error:",
         "  1",
         "  2",
