@@ -391,3 +391,29 @@ def test_a_killed_process_leaves_no_child(shell: Any, client: Client) -> None:
     until(ended, "the turn has ended")
     assert client.process.stdout is not None
     client.process.stdout.read()  # until no process has the pipe
+
+
+def test_a_root_that_was_found_by_search_starts_nothing_untrusted(
+    shell: Any, tmp_path: Any
+) -> None:
+    """As for every command: it can be read, and the error says how to trust it."""
+    shell.new("--name", "demo")
+    project = tmp_path / "project"
+    project.mkdir()
+    shell.root.rename(project / ".agentsdir")
+    env = {name: value for name, value in shell.environment().items() if name != "AGENTSDIR_ROOT"}
+    lines = b'{"id":1,"verb":"list"}\n{"id":2,"verb":"send","args":["demo","hi"]}\n'
+
+    done = subprocess.run(
+        [sys.executable, "-m", "agentsdir.cli.main", "chat", "--jsonl"],
+        env=env,
+        cwd=project,
+        input=lines,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=PATIENCE,
+    )
+
+    said = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert {one["id"]: one["exit"] for one in said if "exit" in one} == {1: 0, 2: Exit.PROVIDER}
+    assert [one["error"]["kind"] for one in said if "error" in one] == ["untrusted-root"]
