@@ -1,19 +1,17 @@
-"""Clients that are adapters of their own: a turn is rows that stand in a file all at once.
+"""A client that is an adapter of its own: a turn is rows that stand in its file all at once.
 
-Their store is in the folder that is the first argument of the program.
+Its store is in the folder that is the first argument of the program.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import claude_rows
-import gemini_rows
+from claude_rows import Rows
 
 from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.adapters.gemini.reader import GeminiReader
 from agentsdir.adapters.protocol import Architecture, NativeFile
 from agentsdir.formats.source import Source
 
@@ -25,14 +23,9 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.findings import Finding
 
+NAME = "rows-client"
 STORE = Path(sys.argv[1]) / "store"
-
-
-class Rows(Protocol):
-    """Writes the rows of one session."""
-
-    def turn(self) -> Iterator[bytes]:
-        """Yield the rows of one turn."""
+ROWS = Rows(11)
 
 
 def main_file(native_id: str) -> Path:
@@ -49,15 +42,14 @@ def files_of(spec: SessionSpec) -> list[NativeFile]:
 class Session:
     """A session whose turns are rows that stand in the file all at once."""
 
-    def __init__(self, spec: SessionSpec, rows: Rows) -> None:
+    def __init__(self, spec: SessionSpec) -> None:
         self._spec = spec
-        self._rows = rows
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Append a turn."""
         del content
         with main_file(self._spec.native_id).open("ab") as stream:
-            stream.writelines(self._rows.turn())
+            stream.writelines(ROWS.turn())
         yield from ()
 
     def interrupt(self) -> Iterator[StreamEvent]:
@@ -83,17 +75,14 @@ class Provider:
     default_model = ""
     runs_program = True
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
     def create(self, spec: SessionSpec) -> Session:
         """Open a session."""
-        return Session(spec, self.rows)
+        return Session(spec)
 
     def restore(self, spec: SessionSpec, state: bytes) -> Session:
         """Open a session again."""
         del state
-        return Session(spec, self.rows)
+        return Session(spec)
 
     def fork(
         self,
@@ -126,11 +115,4 @@ class Provider:
         return {}
 
 
-def _architecture(name: str, reader: ClaudeReader | GeminiReader, rows: Rows) -> Architecture:
-    return Architecture(name, name, "rows", reader, Provider(rows))
-
-
-CLAUDE_ROWS = claude_rows.Rows(11)
-GEMINI_ROWS = gemini_rows.Log(gemini_rows.Session("turns", 11), resumes=True)
-CLAUDE = _architecture("rows-claude", ClaudeReader(), CLAUDE_ROWS)
-GEMINI = _architecture("rows-gemini", GeminiReader(), GEMINI_ROWS)
+ARCHITECTURE = Architecture(NAME, NAME, "rows", ClaudeReader(), Provider())

@@ -37,13 +37,21 @@ def files(spec):
 
 
 class Session:
-    """A turn is what stands in `next`: rows for files, and blocks that are streamed."""
+    """A turn is what stands in `next`: rows for files, and blocks that are streamed.
+
+    It notes what it is given of earlier readings.
+    """
+
+    earlier = []
+    compared = []
 
     def __init__(self, spec):
         self.spec = spec
 
     def send(self, content):
         store = self.spec.host.home / "store"
+        self.earlier.append(self.spec.earlier())
+        self.compared.append(self.spec.compared)
         for name, rows in orjson.loads((store / "next").read_bytes())["rows"].items():
             path = store / name.replace("ID", self.spec.native_id)
             path.parent.mkdir(parents=True, exist_ok=True)

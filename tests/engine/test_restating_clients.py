@@ -258,6 +258,49 @@ def test_the_log_is_what_whole_readings_give(client: Callable[[str], Gemini]) ->
     assert read_on >= 14  # else nothing was compared
 
 
+def test_a_session_is_told_where_the_last_reading_ended_and_what_it_had(
+    client: Callable[[str], Gemini],
+) -> None:
+    """And which of its own files are the stored ones: none of both is read again."""
+    it = client("a")
+    it.begin()
+    session = sys.modules["plugin_rows"].Session
+    checkpoint = read_checkpoint(it.paths)
+    assert checkpoint is not None
+    assert (session.earlier, session.compared) == ([None], [frozenset()])
+    short_turn(it)
+    earlier = session.earlier[-1]
+    assert earlier.end == (checkpoint.size, checkpoint.state)
+    assert [earlier.has(("main", key)) for key in ("m1:p", "m17:x", "m1:x", "m18:p")] == [
+        True, True, False, False
+    ]  # fmt: skip
+    name = f"{it.native_id}.jsonl"
+    assert session.compared[-1] == {(name, it.store / name)}
+
+
+@pytest.mark.parametrize("way", ["none", "of another reader", "of other bytes", "a file is gone"])
+def test_a_session_is_not_told_of_a_reading_that_does_not_fit(
+    client: Callable[[str], Gemini], way: str
+) -> None:
+    """It follows its file from the beginning then."""
+    it = client("a")
+    subagent(it)
+    it.begin()
+    document = read_sealed(it.paths.checkpoint)
+    name = f"{it.native_id}.jsonl"
+    if way == "none":
+        it.paths.checkpoint.unlink()
+    elif way == "of another reader":
+        write_sealed(it.paths.checkpoint, {**document, "reader": "gemini"})
+    elif way == "of other bytes":
+        write_sealed(it.paths.checkpoint, {**document, "sha256": {name: "0" * 64}})
+    else:
+        sha256 = {**document["sha256"], "b2.jsonl": "0" * 64}
+        write_sealed(it.paths.checkpoint, {**document, "sha256": sha256})
+    short_turn(it)
+    assert sys.modules["plugin_rows"].Session.earlier[-1] is None
+
+
 def test_states_that_were_changed_at_any_place_are_no_error(
     client: Callable[[str], Gemini],
 ) -> None:
