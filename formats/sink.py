@@ -366,9 +366,11 @@ class ParseSink:
 
     def block(self, handle: int) -> Block:
         """Return one block as `blocks("all")` yields it."""
-        (line,) = self.pieces("all", [range(handle, handle + 1)])
-        found: Block = orjson.loads(line)
-        return found
+        self._write(len(self._held))
+        block: Block = orjson.loads(self._line(handle))
+        if handle in self._superseded:
+            block["superseded"] = True
+        return block
 
     def _line(self, handle: int) -> bytes:
         line = self._rewritten.get(handle) or self._spool.line(handle)

@@ -81,6 +81,20 @@ def test_superseded_blocks_are_in_the_view_of_all_only() -> None:
     assert sink.superseded_by() == {"rewind": 1, "duplicate": 1}
 
 
+def test_one_block_is_what_the_view_of_all_has() -> None:
+    """Held back or written, amended, reworded, moved and superseded."""
+    sink = ParseSink()
+    handles = [sink.add(block(str(number))) for number in range(40)]
+    sink.amend(handles[1], late=True)
+    sink.supersede(handles[1], "rewind")
+    sink.reword(handles[2], "assistant_text", "other")
+    sink.amend(handles[39], status="success")
+    sink.move(handles[5], handles[0], 0)
+    shown = [handle for run in sink.shown() for handle in run]
+    assert shown[:2] == [5, 0]
+    assert list(map(sink.block, shown)) == list(sink.blocks("all"))
+
+
 def test_the_views_can_be_read_again_and_again() -> None:
     """Reading uses nothing up."""
     sink = ParseSink()
