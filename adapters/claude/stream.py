@@ -9,7 +9,13 @@ from agentsdir.adapters.claude.rows import CALLS
 from agentsdir.adapters.claude.sessions import SessionParser
 from agentsdir.adapters.claude.shapes import SYNTHETIC, identifier, is_row, mapping, text
 from agentsdir.adapters.claude.subagents import TOOLS
-from agentsdir.adapters.claude.tokens import RunUsage, message_usage, parse_result, total_cost
+from agentsdir.adapters.claude.tokens import (
+    RunUsage,
+    context_window,
+    message_usage,
+    parse_result,
+    total_cost,
+)
 from agentsdir.formats import blocks
 from agentsdir.formats.block_lines import encodable
 from agentsdir.formats.blocks import MAIN, Deltas, make_block
@@ -217,6 +223,7 @@ class ClaudeTranslator:
         self.has_tasks = False
         self.tasks: set[str] = set()
         self._partial_message = PartialMessage()
+        self._model = ""
         self._sink = _ClaudeStdoutSink(hidden=hidden, begun_as=self._partial_message.claim)
         self._session = SessionParser(self._sink)
         self._parser = self._session.open(_FILE)
@@ -300,7 +307,8 @@ class ClaudeTranslator:
     def _system(self, value: dict[str, Any]) -> None:
         subtype, task = value.get("subtype"), text(value.get("task_id"))
         if subtype == "init":
-            self._update(model=text(value.get("model")))
+            self._model = text(value.get("model"))
+            self._update(model=self._model)
         elif subtype == "background_tasks_changed":
             self.has_tasks = bool(value.get("tasks"))
         elif subtype == "task_started":
@@ -320,4 +328,5 @@ class ClaudeTranslator:
             costUSD=None if result.cost is None else self._cost,
             stopReason=result.stop_reason,
             terminalReason=result.terminal_reason,
+            contextWindow=context_window(value, self._model),
         )

@@ -492,6 +492,18 @@ def parse_result(value: dict[str, Any], spent: float = 0.0) -> ClaudeResult:
     )
 
 
+def context_window(value: dict[str, Any], model: str) -> int | None:
+    """Return how many tokens a model's context has, as a result says it; None if it does not.
+
+    Args:
+        model: its name; without one of that name, the only model of the result counts.
+    """
+    models = mapping(value.get("modelUsage"))
+    only = next(iter(models.values())) if len(models) == 1 else None
+    window = mapping(models.get(model, only)).get("contextWindow")
+    return window if type(window) is int and window > 0 else None
+
+
 def total_cost(value: dict[str, Any]) -> float | None:
     """Return the total cost of a `result` line, in US dollars."""
     return _dollars(value.get("total_cost_usd"))

@@ -35,28 +35,20 @@ class Context:
     def __init__(self) -> None:
         self.used = 0
         self.window = 0
-        self._model = ""
         self._counted = 0
 
     def take(self, event: StreamEvent) -> None:
         """Take what an event says of it."""
-        if event.get("conversationId", MAIN) != MAIN:
+        if event["type"] != "metadata_update" or event.get("conversationId", MAIN) != MAIN:
             return
-        if event["type"] == "metadata_update":
-            said = event["metadata"]
-            self._model = str(said.get("model") or self._model)
-            if isinstance(usage := said.get("usage"), dict):
-                # It counts the turn so far: what is new is of the last call.
-                counted = sum(n for name in COUNTED if isinstance(n := usage.get(name), int))
-                self.used = counted - self._counted or self.used
-                self._counted = counted
-            return
-        said = (event.get("block") or {}).get("metadata")
-        models = said.get("modelUsage") if isinstance(said, dict) else None
-        if isinstance(models, dict) and models:
-            last = models.get(self._model) or next(iter(models.values()))
-            window = last.get("contextWindow") if isinstance(last, dict) else None
-            self.window = window if isinstance(window, int) else self.window
+        said = event["metadata"]
+        if isinstance(usage := said.get("usage"), dict):
+            # It counts the turn so far: what is new is of the last call.
+            counted = sum(n for name in COUNTED if isinstance(n := usage.get(name), int))
+            self.used = counted - self._counted or self.used
+            self._counted = counted
+        if isinstance(window := said.get("contextWindow"), int):
+            self.window = window
 
 
 class ShownTurn:

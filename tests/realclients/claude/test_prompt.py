@@ -6,6 +6,7 @@ from typing import Any
 
 from chat_terminal import ChatTerminal, needs_tmux
 from claude_desk import ClaudeDesk as Desk
+from commands import until
 
 pytestmark = needs_tmux
 
@@ -30,8 +31,11 @@ def test_a_turn_is_shown_and_permission_is_asked_inside(any_desk: Desk) -> None:
         terminal.wait_for("y yes · n no")
         terminal.answer("y")
         terminal.wait_for(r"^  └ .*\d")
-        terminal.wait_for_status(r"asker · active · claude .*\$0\.\d+")
+        terminal.wait_for_status(r"asker · active · claude .*\$0\.\d+ · context \d+%")
+        terminal.keys("C-d")
+        terminal.wait_until(lambda _: terminal.has_ended, "the end")
     finally:
         terminal.close()
+    until(lambda: not any_desk.running(), "that nothing runs on")
     assert (any_desk.work / "asked.txt").read_text() == "asked\n"
     any_desk.sound(agent)
