@@ -53,6 +53,8 @@ MOST_IDLE = 4
 """Children that wait for another request."""
 MOST_WAITING = 10_000
 """Requests that wait; while there are more, no line is read."""
+MOST_HELD = 64 * 1024 * 1024
+"""Bytes of the requests that wait; while there are more, no line is read."""
 _OUTPUT_LIMIT = 1024 * 1024
 """Bytes of output that wait for the reader; while there are more, no child's output is read."""
 _PIECE = 64 * 1024
@@ -92,7 +94,10 @@ class Protocol:
         self._pending = bytearray()  # output that waits for the reader
         self._order = RequestOrder(MOST_AT_ONCE)
         self._commands: dict[Id, _Waiting] = {}
+        self._held = 0
         self._idle: list[RequestProcess] = []
+        self._leaving: list[RequestProcess] = []
+        """Children without a request that were told to end."""
         self._running: dict[Id, RequestProcess] = {}
         self._questions: dict[str, RequestProcess] = {}
         self._asked = 0
@@ -114,7 +119,7 @@ class Protocol:
         try:
             self._serve(signals, wake)
         finally:
-            for process in self._idle:
+            for process in (*self._idle, *self._leaving):
                 process.control.close()
                 os.waitpid(process.pid, 0)
             signal.set_wakeup_fd(before)
@@ -148,19 +153,24 @@ class Protocol:
 
     def _watch(self) -> Watch:
         watch: Watch = {}
-        if self._reads and self._order.waiting < MOST_WAITING:
+        if self._reads and self._order.waiting < MOST_WAITING and self._held < MOST_HELD:
             watch[self._input] = (select.POLLIN, self._read)
         if not self._reader_is_gone:
             # Without events, only that the reader is gone is told.
             events = select.POLLOUT if self._pending else 0
             watch[self._output] = (events, self._write)
         stalled = len(self._pending) > _OUTPUT_LIMIT
-        for running in self._running.values():
+        for running in self._children():
             watch[running.control.fileno()] = (select.POLLIN, partial(self._hear, running))
-            if not stalled:
+            if running.request is not None and not stalled:
                 for descriptor in running.lines:
                     watch[descriptor] = (select.POLLIN, partial(self._take, running, descriptor))
         return watch
+
+    def _children(self) -> Iterator[RequestProcess]:
+        yield from self._running.values()
+        yield from self._idle
+        yield from self._leaving
 
     # Lines of requests.
 
@@ -227,6 +237,7 @@ class Protocol:
             self._exit(request.id, Exit.OK)
             return
         self._commands[request.id] = _Waiting(command, line)
+        self._held += len(line)
         self._order.add(request, () if request.is_at_once else self._keys(command))
 
     def _keys(self, command: ReadCommand) -> Iterator[str]:
@@ -245,17 +256,23 @@ class Protocol:
         for running in list(self._questions.values()):
             self._send_answer(running, None)
 
+    def _forget(self, request: Request) -> _Waiting:
+        """Return what was kept of a request that waits no more."""
+        kept = self._commands.pop(request.id)
+        self._held -= len(kept.line)
+        return kept
+
     # Children.
 
     def _start(self, request: Request, own: tuple[int, int]) -> None:
-        command, line = self._commands.pop(request.id)
+        command, line = self._forget(request)
         if not request.is_at_once:
             self._order.also(request, self._keys(command))  # an agent may have been made meanwhile
         if self._idle and self._idle[-1].take_on(request, line):
             self._running[request.id] = self._idle.pop()
             return
         inherited = [*own, *({self._input, self._output} - {0, 1, 2})]
-        for process in (*self._running.values(), *self._idle):
+        for process in self._children():
             inherited += process.descriptors
         try:
             process = request_process.start(self._env, request, command, inherited, self._bind)
@@ -334,9 +351,11 @@ class Protocol:
         del self._running[request.id]
         self._order.done(request)
         self._exit(request.id, Exit.OK)
-        self._idle.append(running)
-        if running.signalled or len(self._idle) > MOST_IDLE:
+        if running.signalled or len(self._idle) >= MOST_IDLE:
             running.control.shutdown(socket.SHUT_WR)
+            self._leaving.append(running)
+        else:
+            self._idle.append(running)
 
     def _drain(self, running: RequestProcess) -> None:
         """Take over all that a child has printed."""
@@ -359,7 +378,9 @@ class Protocol:
         running.control.close()
         code = os.waitstatus_to_exitcode(os.waitpid(running.pid, 0)[1])
         if request is None:
-            self._idle.remove(running)
+            for kind in (self._idle, self._leaving):
+                if running in kind:
+                    kind.remove(running)
             return
         del self._running[request.id]
         self._order.done(request)
@@ -410,7 +431,7 @@ class Protocol:
         (given,) = request.args
         waiting = self._order.take_out(given)
         if waiting is not None:
-            del self._commands[waiting.id]
+            self._forget(waiting)
             self._fail(given, Interruption("the request was cancelled", kind="interrupted"))
         elif given in self._running:
             self._running[given].kill(signal.SIGINT)
@@ -428,8 +449,8 @@ class Protocol:
     def _stop(self, number: signal.Signals) -> None:
         """Read no more requests, drop those that wait, and end those that run."""
         self._reads = False
-        self._commands.clear()
         for request in self._order.drop():
+            self._forget(request)
             self._fail(request.id, Interruption("the request was not begun", kind="interrupted"))
         for running in self._running.values():
             running.kill(number)
@@ -452,7 +473,7 @@ class Protocol:
             self._pending += line
 
     def _write(self, events: int) -> None:
-        if not events & select.POLLOUT and events:  # an error: nothing reads any more
+        if not events & select.POLLOUT:  # an error: nothing reads any more
             self._lose_reader()
             return
         try:

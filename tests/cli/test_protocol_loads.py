@@ -160,10 +160,8 @@ def test_a_killed_child_is_an_error_of_its_request(shell: Any) -> None:
         process.stdin.write(line(1, "send", "slow", "hi"))
         process.stdin.flush()
         until(lambda: any(r["event"] == "turn.start" for r in shell.log(slow)), "the turn begins")
-        children = f"/proc/{process.pid}/task/{process.pid}/children"
-        with open(children) as found:  # noqa: PTH123
-            (child,) = found.read().split()
-        os.kill(int(child), signal.SIGKILL)
+        (child,) = children(process.pid)
+        os.kill(child, signal.SIGKILL)
         process.stdin.write(line(2, "list"))
         said = process.communicate()[0]
 
@@ -171,3 +169,45 @@ def test_a_killed_child_is_an_error_of_its_request(shell: Any) -> None:
     errors = [answer["error"] for answer in map(orjson.loads, said.splitlines())
               if "error" in answer]  # fmt: skip
     assert [(error["kind"], error["exitCode"]) for error in errors] == [("killed", 137)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc names children")
+def test_children_are_used_again_and_few_of_them_wait(shell: Any) -> None:
+    """One that was killed while it waited is replaced; many at once leave at most a few."""
+    names = [f"agent-{n}" for n in range(8)]
+    for name in names:
+        shell.new("--name", name)
+
+    with started(shell) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def do(*requests: bytes) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"".join(requests))
+            process.stdin.flush()
+            left = len(requests)
+            while left:
+                left -= process.stdout.readline().endswith(b'"exit":0}\n')
+
+        do(line(1, "send", names[0], "hi"))
+        (first,) = children(process.pid)
+        do(line(2, "send", names[0], "hi"))
+        assert children(process.pid) == [first]
+        os.kill(first, signal.SIGKILL)
+        do(line(3, "send", names[0], "hi"))
+        until(lambda: first not in children(process.pid), "the killed one is gone")
+        do(*(line(f"n-{name}", "send", name, "hi") for name in names))
+        until(lambda: len(children(process.pid)) <= 4, "few wait")
+        waiting = children(process.pid)
+        do(line(4, "send", names[0], "hi"))
+        assert set(children(process.pid)) <= set(waiting)
+        assert process.communicate()[0] == b""
+    assert process.returncode == 0
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    with open(f"/proc/{pid}/task/{pid}/children") as found:  # noqa: PTH123
+        return [int(child) for child in found.read().split()]
