@@ -144,7 +144,7 @@ EVERY: dict[str, list[list[str]]] = {
     "set": [["set", "AGENT", "cwd=OUT"]],
     "permissions": [
         ["permissions"], ["permissions", "list", "AGENT"],
-        ["permissions", "allow", "AGENT", "Bash"],
+        ["permissions", "allow", "AGENT", "Bash(*)"],
     ],
     "rename": [["rename", "AGENT", "another"]],
     "reset": [["reset", "AGENT"]],
