@@ -14,6 +14,7 @@ from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
 from agentsdir.adapters.processes import Program, command_of, environment_of
 from agentsdir.adapters.protocol import ProviderSettings, TerminalProgram, deny_all
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -333,6 +334,8 @@ class ClaudeSession:
         ]
         # One word for each: a value may begin with a hyphen.
         chosen = [f"{name}={value}" for name, value in given if value]
+        if spec.system_prompt and _keeps_another_prompt(spec):
+            chosen.append("--system-prompt-snapshot=off")
         return [*command, *protocol, *chosen, f"{self._opening}={spec.native_id}"]
 
 
@@ -340,6 +343,31 @@ def _is_conversation(event: StreamEvent) -> bool:
     """Tell whether an event is part of the conversation, not one of `_LOGGED_ELSEWHERE`."""
     block = event.get("block") or {}
     return (block.get("metadata") or {}).get("event") not in _LOGGED_ELSEWHERE
+
+
+_BEGINNING = 1024 * 1024
+"""Bytes of a transcript in which the client has kept a prompt, if it keeps any."""
+
+
+def _keeps_another_prompt(spec: SessionSpec) -> bool:
+    """Tell whether the session began with another system prompt, which the client would send.
+
+    Later versions keep it in the transcript, and send it again whatever they are given.
+    """
+    for name, source in spec.transcripts.items():
+        if not name.endswith(f"/{spec.native_id}.jsonl"):
+            continue
+        with source.open() as stream:
+            lines = stream.read(_BEGINNING).splitlines()
+        for line in lines:
+            if b'"prompt_snapshot"' not in line:
+                continue
+            try:
+                kept = jsontext.decode(line)["attachment"]["systemPrompt"]
+            except (KeyError, TypeError, ValueError):
+                continue
+            return isinstance(kept, list) and spec.system_prompt not in kept
+    return False
 
 
 def storage_of(spec: SessionSpec) -> Path:
