@@ -141,7 +141,9 @@ EVERY: dict[str, list[list[str]]] = {
         ["resume", "--workspace", "AGENT"], ["resume", "--workspace", "--into", "OUT", "AGENT"],
         ["resume", "AGENT"],
     ],
-    "set": [["set", "AGENT", "cwd=OUT"]],
+    "set": [
+        ["set", "AGENT", "cwd=OUT"], ["set", "AGENT"], ["set", "AGENT", "budget=turns:9"],
+    ],
     "permissions": [
         ["permissions"], ["permissions", "list", "AGENT"],
         ["permissions", "allow", "AGENT", "Bash(*)"],
