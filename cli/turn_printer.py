@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.cli.answer_text import AnswerText
 from agentsdir.cli.output import escape_controls, is_framed, print_document, print_json, print_text
-from agentsdir.cli.turn_screen import TurnScreen, is_watched
-from agentsdir.cli.turn_view import AnswerText
 from agentsdir.engine.dispatcher import WaitLimits
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.store import locks
 
 if TYPE_CHECKING:
+    from agentsdir.cli.answer_text import AnswerPiece
     from agentsdir.cli.environment import Environment
-    from agentsdir.cli.turn_view import AnswerPiece
+    from agentsdir.cli.turn_screen import TurnScreen
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import StreamEvent
@@ -128,6 +130,28 @@ class AnswerPrinter:
         self._end_line()
 
 
+def _is_watched(env: Environment) -> bool:
+    """Tell whether a person sees standard error, and no program reads standard output.
+
+    A program behind a pipe, such as a pager, may use the terminal itself.
+    """
+    if not env.stderr.isatty():
+        return False
+    if env.stdout.isatty():
+        return True
+    try:
+        mode = os.fstat(env.stdout.fileno()).st_mode
+    except OSError:  # it has no descriptor
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISCHR(mode)
+
+
+def _screen(env: Environment, answer: AnswerPrinter) -> TurnScreen:
+    from agentsdir.cli.turn_screen import TurnScreen  # a pipe needs none of it
+
+    return TurnScreen(env, answer)
+
+
 class TurnPrinter:
     """Prints the answer of a turn while it runs; where the turn is cut off, ends the line.
 
@@ -143,8 +167,8 @@ class TurnPrinter:
             events=options.events or self._framed,
             silent=options.as_json and not self._framed,
         )
-        shown = not (options.events or options.as_json or options.quiet) and is_watched(env)
-        self._screen = TurnScreen(env, self._printer) if shown else None
+        shown = not (options.events or options.as_json or options.quiet) and _is_watched(env)
+        self._screen = _screen(env, self._printer) if shown else None
         self.turn_options = TurnOptions(
             self._printer.take, options.record, options.permission_mode, options.timeout
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agentsdir.cli.answer_text import AnswerPiece
 from agentsdir.cli.cells import encoding_of
 from agentsdir.cli.colour import style_of
 from agentsdir.cli.status_line import DEFAULT_WIDTH, StatusLine
-from agentsdir.cli.turn_view import AnswerPiece, TurnLine, TurnView
+from agentsdir.cli.turn_view import TurnLine, TurnView
 
 if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
@@ -21,22 +20,6 @@ if TYPE_CHECKING:
 
 _SHOWN_AFTER = 0.3
 """Seconds: the status of a shorter turn would only flicker."""
-
-
-def is_watched(env: Environment) -> bool:
-    """Tell whether a person sees standard error, and no program reads standard output.
-
-    A program behind a pipe, such as a pager, may use the terminal itself.
-    """
-    if not env.stderr.isatty():
-        return False
-    if env.stdout.isatty():
-        return True
-    try:
-        mode = os.fstat(env.stdout.fileno()).st_mode
-    except OSError:  # it has no descriptor
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISCHR(mode)
 
 
 class TurnScreen:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from agentsdir.cli.answer_text import AnswerPiece, AnswerText
 from agentsdir.cli.cells import cut, on_one_line, width_of
 from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.cli.questions import call_lines
@@ -37,49 +38,6 @@ class TurnLine(NamedTuple):
     def text(self) -> str:
         """The line without styles."""
         return "".join(part.text for part in self.parts)
-
-
-class AnswerPiece(NamedTuple):
-    """The next piece of a block of the answer, with control characters as escapes.
-
-    `begins` and `ends` say that it is the first, or the last one, of its block.
-    """
-
-    text: str
-    begins: bool = False
-    ends: bool = False
-
-
-class AnswerText:
-    """Takes from stream events what the agent answers in the main conversation."""
-
-    def __init__(self) -> None:
-        self._written: dict[str, list[str]] = {}
-
-    def take(self, event: StreamEvent) -> AnswerPiece | None:
-        """Return what an event adds to the answer, as it came; None for nothing."""
-        if event["conversationId"] != MAIN or "blockId" not in event:
-            return None
-        handle = event["blockId"]
-        if event["type"] == "text_delta":
-            return self._more(handle, event["delta"]) if handle in self._written else None
-        block = event.get("block", {})
-        if block.get("type") != "assistant_text":
-            return None
-        written = "".join(self._written.setdefault(handle, []))
-        # The client's deltas may lack a part of the block.
-        if event["type"] == "block_complete" and block["content"].startswith(written):
-            rest = block["content"][len(written) :]
-            more = self._more(handle, rest) or AnswerPiece("")
-            return more._replace(ends=True)
-        return None
-
-    def _more(self, handle: str, text: str) -> AnswerPiece | None:
-        if not text:
-            return None
-        pieces = self._written[handle]
-        pieces.append(text)
-        return AnswerPiece(text, begins=len(pieces) == 1)
 
 
 class Call:
@@ -190,7 +148,7 @@ class TurnView:
         self._cost: float | None = None
 
     def take(self, event: StreamEvent, now: float) -> list[TurnLine | AnswerPiece]:
-        """Return what an event shows: finished lines, and pieces of the answer.
+        """Return what an event shows: finished lines, and pieces of the answer, escaped.
 
         A line does not come amid one of the answer, unless a call begins, which ends the answer.
         """

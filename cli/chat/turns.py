@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentsdir.cli.answer_text import AnswerPiece
 from agentsdir.cli.cells import wrapped
 from agentsdir.cli.chat.answers import AnswerBlocks
 from agentsdir.cli.markdown import markdown
-from agentsdir.cli.turn_view import AnswerPiece, TurnView
+from agentsdir.cli.turn_view import TurnView
 from agentsdir.formats.blocks import COUNTED, MAIN
 
 if TYPE_CHECKING:

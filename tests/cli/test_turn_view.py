@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from agentsdir.cli.answer_text import AnswerPiece
 from agentsdir.cli.cells import cut, width_of
 from agentsdir.cli.colour import STYLES
 from agentsdir.cli.output import escape_controls
-from agentsdir.cli.turn_view import AnswerPiece, TurnLine, TurnView
+from agentsdir.cli.turn_view import TurnLine, TurnView
 from agentsdir.formats import blocks
 
 TURNS = sorted((Path(__file__).parent / "turns").glob("*.jsonl"))
