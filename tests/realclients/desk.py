@@ -239,6 +239,16 @@ class Desk(ABC, Generic[A]):
         state = orjson.loads((self.root / "agents" / agent / "state.json").read_bytes())
         return str(state["native"]["id"])
 
+    def listed_client(self, agent: str) -> int | None:
+        """Return the process in which `list --native` sees an agent's session open; None for none.
+
+        The list must say that the session is the agent's.
+        """
+        rows = self.ok("list", "--native").rows
+        (row,) = [row for row in rows if row["id"] == self.native(agent)]
+        assert row["agentId"] == agent
+        return row["process"]["pid"] if row["process"] else None
+
     @abstractmethod
     def native_files(self, native: str) -> dict[str, bytes]:
         """Return what the client has of a session, by path in its project's folder."""

@@ -152,8 +152,10 @@ def test_the_client_itself_says_that_a_session_is_open(desk: Desk) -> None:
     until(lambda: desk.api.of("stall"), "the client at work elsewhere")
     done = desk.send(agent, "again", "--json")
     assert (done.code, done.error["kind"]) == (14, "session-open"), done
+    assert desk.listed_client(agent) == by_hand.pid
     by_hand.kill()
     by_hand.wait()
+    assert desk.listed_client(agent) is None
     assert desk.send(agent, "again").code == 0
 
 

@@ -86,5 +86,7 @@ def test_a_session_that_is_open_in_a_client_elsewhere_is_left_alone(desk: Desk) 
     until(lambda: desk.api.of("stall") or by_hand.poll() is not None, "the request")
     assert by_hand.poll() is None
     assert failed(desk.send(agent, "again", "--json")) == "session-open"
+    assert desk.listed_client(agent) is not None
     desk.close_by_hand(by_hand)
+    assert desk.listed_client(agent) is None
     desk.recalled(agent)
