@@ -82,7 +82,10 @@ def filled(arguments: list[str], agent: str) -> list[str]:
 # must be listed. OUT is a folder for what is written, BUNDLE an honest bundle. Of the agent's life,
 # what ends it comes last.
 EVERY: dict[str, list[list[str]]] = {
-    "list": [["list"], ["list", "--json"], ["list", "--native"]],
+    "list": [
+        ["list"], ["list", "--json"], ["list", "--native"],
+        ["list", "--all", "--tree", "--here", "--since", "1w"],
+    ],
     "inspect": [
         ["inspect", "AGENT"], ["inspect", "--saved", "AGENT"], ["inspect", "--runtime", "AGENT"],
     ],
