@@ -287,11 +287,14 @@ def takes_folder_rules(paths: AgentPaths, state: AgentState) -> bool:
     """Tell whether the rules of its folder hold for an agent.
 
     They do for one that the user made there to speak with. They do not for what came in a bundle,
-    was spawned or forked, or speaks with strangers.
+    was spawned or forked, or speaks with strangers; nor where a link has taken the folder's place,
+    since that may lead to a folder with other rules.
     """
     creation = recorded_creation(paths)
+    folder = folder_of(state)
     return (
-        not state.imported
+        os.path.realpath(folder) == folder
+        and not state.imported
         and (state.descriptor.get("type"), state.descriptor.get("connector")) == ("user", TERMINAL)
         and not state.parent
         and creation is not None

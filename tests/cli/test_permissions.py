@@ -326,6 +326,18 @@ def test_an_import_has_no_rules_until_they_are_said_again(user: User, *, remove:
     assert user.sends(again, "make")["allowed"] == [False]
 
 
+def test_a_link_in_place_of_a_folder_has_no_rules(user: User) -> None:
+    """It may have been made to lead to a folder where more is allowed."""
+    user.ok("permissions", "allow", "--here", "Bash(make)")
+    other = user.home / "other"
+    other.mkdir()
+    agent = user.new("--cwd", str(other))
+    other.rmdir()
+    other.symlink_to(user.cwd)
+    assert user.sends(agent, "make")["allowed"] == [False]
+    assert "folder" not in user.asked[0].keeps
+
+
 def test_a_fork_has_no_rules(user: User) -> None:
     """Neither the agent's nor those of the folder."""
     agent = user.new()
