@@ -32,6 +32,7 @@ from agentsdir.cli.requests import (
     ANSWER,
     CANCEL,
     LINE_LIMIT,
+    QUEUE,
     BadRequest,
     Request,
     agents_named,
@@ -238,7 +239,13 @@ class Protocol:
             return
         self._commands[request.id] = _Waiting(command, line)
         self._held += len(line)
-        self._order.add(request, () if request.is_at_once else self._keys(command))
+        self._order.add(request, self._keys_of(request, command))
+
+    def _keys_of(self, request: Request, command: ReadCommand) -> Iterator[str]:
+        if not request.is_at_once:
+            yield from self._keys(command)
+        elif request.verb == QUEUE:  # an inbox keeps the order of the requests
+            yield from (f"{QUEUE} {key}" for key in self._keys(command))
 
     def _keys(self, command: ReadCommand) -> Iterator[str]:
         """Yield what says which agents a request names: their ids where they have one, and words.

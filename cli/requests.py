@@ -27,10 +27,12 @@ ANSWER = "answer"
 """The verb that answers a question."""
 CANCEL = "cancel"
 """The verb that ends another request."""
+QUEUE = "queue"
+"""The verb that adds to an inbox, in the order of the requests."""
 OWN_VERBS = (ANSWER, CANCEL)
 """Verbs that are no commands: the process of the protocol does them itself."""
 REFUSED = ("chat",)
-AT_ONCE = frozenset({"interrupt", "clear-abort", "close", "queue", "wait", *OWN_VERBS})
+AT_ONCE = frozenset({"interrupt", "clear-abort", "close", QUEUE, "wait", *OWN_VERBS})
 """Verbs that wait for no other request: they are there for agents that work."""
 
 LINE_LIMIT = 16 * 1024 * 1024

@@ -256,6 +256,19 @@ def test_other_agents_are_served_while_one_works(shell: Any, client: Client) -> 
     assert client.until("exit", behind) == 0
 
 
+def test_an_inbox_has_the_order_of_the_requests(shell: Any, client: Client) -> None:
+    """While a turn runs, and in whatever way the agent is named."""
+    agent = sleeper(shell, "slow")
+    client.until("value", client.ask("send", "slow", "hi"))
+
+    for request in [client.ask("queue", ("slow", agent)[n % 2], str(n)) for n in range(12)]:
+        client.until("exit", request)
+
+    queued = [one["data"]["content"][0]["text"] for one in shell.log(agent)
+              if one["event"] == "message.enqueued"]  # fmt: skip
+    assert queued == ["hi", *map(str, range(12))]
+
+
 def test_a_request_is_cancelled_before_and_while_it_is_done(shell: Any, client: Client) -> None:
     """The turn ends as it does at Ctrl-C; what waited has not begun."""
     agent = sleeper(shell, "slow")
