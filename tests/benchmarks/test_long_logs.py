@@ -28,6 +28,9 @@ LONG_MEGABYTES = 24
 SHORT_MEGABYTES = 1
 BARS = {
     "replay": 6.5,
+    "log": 8.0,
+    "log -n 1": 5.0,
+    "last": 6.0,
     "replay --events": 6.0,
     "export --bundle": 6.5,
     "import": 16.0,
@@ -38,6 +41,9 @@ BARS = {
 # The spools of texts, of history and of blocks stay in memory up to 4, 4 and 16 MiB.
 MORE_MIB = {
     "replay": 14,
+    "log": 14,
+    "log -n 1": 14,
+    "last": 14,
     "replay --events": 4,
     "export --bundle": 14,
     "import": 6,
@@ -115,6 +121,9 @@ def _commands(root: Path, agent: str) -> dict[str, list[str]]:
     subprocess.run([*on_root, "export", "--bundle", agent, str(bundle)], check=True, timeout=60)
     return {
         "replay": [*on_root, "replay", agent],
+        "log": [*on_root, "log", agent],
+        "log -n 1": [*on_root, "log", "-n", "1", agent],
+        "last": [*on_root, "last", agent],
         "replay --events": [*on_root, "replay", "--events", agent],
         "export --bundle": [*on_root, "export", "--bundle", agent, "-"],
         "import": _shell(f"rm -rf {other} && exec {AGENTSDIR} --root {other} import {bundle}"),
