@@ -172,7 +172,8 @@ class Screen:
             before_render=self._erase_if_resized,
             min_redraw_interval=_PRINT_INTERVAL,
         )
-        self._erase_on_resize()
+        renderer: Any = self.app.renderer
+        self._erase_below, renderer.erase = renderer.erase, self._erase
 
     # What is shown.
 
@@ -239,7 +240,6 @@ class Screen:
     async def handed_over(self) -> AsyncIterator[None]:
         """Let another program have the terminal meanwhile."""
         self.flush()
-        self._erase()
         async with in_terminal():
             yield
         self.flush()
@@ -535,7 +535,7 @@ class Screen:
 
     # Erasing.
 
-    def _erase(self) -> None:
+    def _erase(self, leave_alternate_screen: bool = True) -> None:
         """Erase the rows, where the terminal has them: it may have wrapped them anew.
 
         Row by row, from below: terminals keep in their scrollback what is erased from the first row
@@ -552,18 +552,7 @@ class Screen:
             output.cursor_down(sum(heights) - 1 - above)
             output.write_raw("\x1b[2K" + "\x1b[A\x1b[2K" * (sum(heights) - 1))
             renderer._cursor_pos = type(cursor)(0, 0)
-        renderer.erase()
-
-    def _erase_on_resize(self) -> None:
-        """Have the rows erased first when the terminal says that its size has changed."""
-        app: Any = self.app
-        before = app._on_resize
-
-        def on_resize() -> None:
-            self._erase()
-            before()
-
-        app._on_resize = on_resize
+        self._erase_below(leave_alternate_screen)
 
     def _erase_if_resized(self, _app: Any) -> None:
         """Erase the rows before they are drawn for another size: its signal may come later."""

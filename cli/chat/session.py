@@ -196,16 +196,18 @@ class Chat:
         """Make an agent the one that prompts go to, and show how far it is."""
         self.current = agent
         said = agent.document
-        title = one_line(f"── {agent.label} · {said.get('provider')} · {said.get('cwd')}")
-        self.say("", self.style(cut(title, self.screen.columns - 1), "faint"))
+        shown = ""
+        if agent.running is None and (said.get("counters") or {}).get("turns"):
+            shown = (await self.ask_for_people("log", agent.id, "-n", "1")).text.strip("\n")
+        if shown:
+            self.say("", *shown.split("\n"))
+        else:
+            title = one_line(f"── {agent.label} · {said.get('provider')} · {said.get('cwd')}")
+            self.say("", self.style(cut(title, self.screen.columns - 1), "faint"))
         turn = agent.running
         if turn is not None:
             self.say(*self._echo(turn.prompt), *turn.unprinted)
             turn.unprinted = []
-        elif (said.get("counters") or {}).get("turns"):
-            outcome = await self.ask_for_people("log", agent.id, "--turns", "1")
-            if not outcome.exit and outcome.text.strip():
-                self.say(*outcome.text.rstrip("\n").split("\n"))
         if agent.holds and agent.waiting:
             self._say_held()
         self.screen.refresh()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from agentsdir.cli.chat.typed import Slash, with_agent
 from agentsdir.cli.command_line import COMMANDS
-from agentsdir.cli.output import escape_controls, one_line
+from agentsdir.cli.markdown import markdown
+from agentsdir.cli.output import one_line
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -226,7 +227,8 @@ class SlashCommands:
             self._chat.say_failure(f"the subagent has failed ({first}): {outcome.error}")
         else:
             self._chat.say(self._chat.style(f"● the subagent has finished ({first}):", "success"))
-            self._chat.say(*escape_controls(outcome.text).rstrip("\n").split("\n"))
+            chat = self._chat
+            chat.say(*markdown(outcome.text, chat.screen.columns, chat.style).split("\n"))
         self._chat.screen.bell()
         await self._after()
 

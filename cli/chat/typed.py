@@ -61,7 +61,7 @@ _TEXTS = frozenset({"spawn"})
 
 _AGENT_FIRST = frozenset(
     ("archive", "clear-abort", "close", "export", "fork", "inspect", "interrupt", "last", "log",
-     "open", "permissions", "queue", "rename", "replay", "reset", "resume", "rm", "set", "suspend",
+     "open", "queue", "rename", "replay", "reset", "resume", "rm", "set", "suspend",
      "tag", "wait")
 )  # fmt: skip
 """Verbs of agentsdir whose first word is AGENT."""

@@ -126,6 +126,7 @@ def test_ctrl_c_interrupts_the_turn_and_holds_what_waits_until_it_is_sent_or_dro
     for line in ("two", "three", "four"):
         terminal.line(line)
     terminal.wait_for("^3 queued: four")
+    terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
     terminal.keys("C-c")
     shown = terminal.wait_for("^prompts wait in its inbox")
     assert "interrupted" in shown
