@@ -118,6 +118,21 @@ SCENES = {
         ("agentsdir log fixer --no-pager", "Enter", 1.5),
         ("send fixer 'why does the test of dates fail?'", "send fixer 'and 01-02-03?'"),
     ),
+    "chat": Scene(
+        100,
+        22,
+        (
+            *("agentsdir chat fixer", "Enter", "…fixer · created", 0.5),
+            *(
+                "why does the test of dates fail?",
+                "Enter",
+                "…pytest",
+                "and what of 01-02-03?",
+                "Enter",
+            ),
+            *("then write it do", "…12 passed", 0.2),
+        ),
+    ),
 }
 
 
