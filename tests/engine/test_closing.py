@@ -249,7 +249,7 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
 def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: Any) -> None:
     """Who makes agents holds the create lock: before the parent's end, or not at all."""
     parent = stage.new()
-    wanted = NewAgent(kind="subagent", parent=parent.id, cwd="/", name="early")
+    wanted = NewAgent(provider="echo", kind="subagent", parent=parent.id, cwd="/", name="early")
     thread = threading.Thread(target=lambda: close(stage.services, parent))
     with locks.hold(stage.services.layout.create_lock):
         index = IndexWriter(stage.services.layout)
