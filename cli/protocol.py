@@ -496,6 +496,7 @@ class Protocol:
 
     def _lose_reader(self) -> None:
         self._reader_is_gone = True
+        self._pending.clear()  # else children would wait until it is read
         self._stop(signal.SIGTERM)
 
 
