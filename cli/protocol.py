@@ -98,7 +98,7 @@ class Protocol:
         self._held = 0
         self._idle: list[RequestProcess] = []
         self._leaving: list[RequestProcess] = []
-        """Children without a request that were told to end."""
+        """Children without a request that are about to end."""
         self._running: dict[Id, RequestProcess] = {}
         self._questions: dict[str, RequestProcess] = {}
         self._asked = 0
