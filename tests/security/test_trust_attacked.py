@@ -131,7 +131,7 @@ class Judge:
         if self._trusted and arguments[0] == "import" and path.suffix == ".jsonl":
             return in_store  # compared, to tell whether the bundle has all of that session
         # A word may be the id of a session: the clients' folders are searched for such a name.
-        searches = self._trusted or arguments[0] in ("parse", "follow", "log", "new")
+        searches = self._trusted or arguments[0] in ("parse", "follow", "log", "last", "new")
         return searches and in_store and path.is_dir()
 
 
