@@ -50,11 +50,17 @@ TYPED: dict[str, str] = {
 VERBS = {**READS, **WRITES, **PARENT}
 for _twin in ("replay --events", "inspect", "inspect --saved", "inspect --runtime", "send --json"):
     del VERBS[_twin]
+for _reader in ("log", "log --follow", "last"):  # which take a file, too, as parse does
+    del VERBS[_reader]
 
 
 def escapes(ran: Ran, arena: Arena) -> list[str]:
-    """Return what a run touched of the arena outside the root and its own working directory."""
-    return [*touched(ran, arena.outside), *touched(ran, arena.home)]
+    """Return what a run touched of the arena outside the root and its own working directory.
+
+    What the user allowed is read from the user's own configuration.
+    """
+    found = [*touched(ran, arena.outside), *touched(ran, arena.home)]
+    return [one for one in found if one != f"open {arena.home}/.config/agentsdir/grants.json"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
