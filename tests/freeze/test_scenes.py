@@ -4,7 +4,7 @@ Change a scene by its `$` lines. `python tests/freeze/record.py [NAME] …` reco
 the diff before you commit it, and say in CHANGELOG.md what a user notices of it. `scene` says how
 a scene is written.
 
-The texts of `--help` are recorded apart: `pytest tests/cli/test_help.py --snapshot-update`.
+The texts of `--help` are recorded apart: docs/reference.md.
 """
 
 from __future__ import annotations
