@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.sync import load_recorded, recorded_turns
@@ -144,12 +145,18 @@ class Settled:
 
     def pieces(self, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the texts from place `begin` to before `end`, one or more at a time."""
-        end = len(self) if end is None else end
-        for place in sorted(place for place in self._last if begin <= place < end):
-            yield from self._texts.pieces(begin, place)
-            yield self._amended.read(self._last[place])
-            begin = place + 1
-        yield from self._texts.pieces(begin, end)
+        yield from self.runs((range(begin, len(self) if end is None else end),))
+
+    def runs(self, runs: Iterable[range]) -> Iterator[bytes]:
+        """Yield the texts of these places, one or more at a time."""
+        amended = sorted(self._last)
+        for run in runs:
+            begin = run.start
+            for place in amended[bisect_left(amended, begin) : bisect_left(amended, run.stop)]:
+                yield from self._texts.pieces(begin, place)
+                yield self._amended.read(self._last[place])
+                begin = place + 1
+            yield from self._texts.pieces(begin, run.stop)
 
 
 def state_at(paths: AgentPaths, until: Cursor = END) -> tuple[dict[str, Any], list[Finding]]:

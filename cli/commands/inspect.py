@@ -55,7 +55,12 @@ def run(
     paths = find_agent(env, agent)
     if saved or runtime:
         reading = read_agent(paths)
-        print_document(env, (saved_session if saved else runtime_session)(paths, reading.state))
+        data = (
+            saved_session(paths, reading.state)
+            if saved
+            else runtime_session(env.layout, paths, reading.state)
+        )
+        print_document(env, data)
         return Exit.OK
     # The whole log, so that damage in its middle is found.
     reading = read_agent(paths, whole=True)

@@ -34,7 +34,7 @@ BARS = {
     "replay --events": 6.0,
     "export --bundle": 6.5,
     "import": 16.0,
-    "inspect --runtime": 5.0,
+    "inspect --runtime": 8.0,  # it reads the log and the transcripts
     "fork and rm": 8.0,
     "suspend": 7.0,
 }

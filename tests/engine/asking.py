@@ -21,6 +21,20 @@ def agentsdir(host: Host, *arguments: str) -> str:
     return out.getvalue().strip()
 
 
+# A turn that has its program ask for subagents; a system message it merely repeats.
+ASKS = """
+from asking import agentsdir
+if "<system_message" not in str(content):
+    for name in str(content).split():
+        more = ["echo"] if name != "failing" else ["script", "-o", "file=/nonexistent"]
+        task = ["task of " + name, "--name", name, "--provider", *more]
+        said = agentsdir(self.host, "spawn", *task)
+        yield self.on_disk("assistant_text", "spawned-" + name, content=said)
+else:
+    yield self.on_disk("assistant_text", "answer", content="heard: " + str(content))
+"""
+
+
 class Told:
     """Whom a made-up provider asks what to do with a prompt; the test says it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -313,7 +314,7 @@ def test_session_data_has_no_streams(stage: Any) -> None:
     paths = stage.script("subagent.jsonl")
     recorded(stage, paths)
     (path,) = kept(paths)
-    for make in (saved_session, runtime_session):
+    for make in (saved_session, partial(runtime_session, stage.services.layout)):
         data = printed(make(paths, stage.state(paths)))
         text = orjson.dumps(data).decode()
         assert ".stream" not in text

@@ -50,7 +50,10 @@ def test_runtime_data_is_saved_data_with_its_transcripts_parsed(stage: Any) -> N
     paths = stage.script("subagent.jsonl")
     stage.send(paths)
     state = stage.state(paths)
-    saved, runtime = printed(saved_session(paths, state)), printed(runtime_session(paths, state))
+    saved, runtime = (
+        printed(saved_session(paths, state)),
+        printed(runtime_session(stage.services.layout, paths, state)),
+    )
     assert {**runtime, "subagents": saved["subagents"]} == {
         **saved,
         "blocks": runtime["blocks"],
@@ -74,7 +77,9 @@ def test_a_session_that_never_ran_has_no_transcript_and_no_blocks(stage: Any) ->
     """Saying so, not failing."""
     paths = stage.new()
     assert printed(saved_session(paths, stage.state(paths)))["rawTranscript"] is None
-    assert printed(runtime_session(paths, stage.state(paths)))["blocks"] == []
+    assert (
+        printed(runtime_session(stage.services.layout, paths, stage.state(paths)))["blocks"] == []
+    )
 
 
 def test_a_transcript_that_is_no_utf_8_is_handed_out_in_base64(stage: Any) -> None:

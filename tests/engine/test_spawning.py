@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asking import Told
+from asking import ASKS, Told
 
 from agentsdir.engine.close import close
 from agentsdir.engine.dispatcher import run_until, send_message
@@ -19,19 +19,6 @@ from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.store.layout import AgentPaths, Layout
-
-# A turn that has its program ask for subagents; a system message it merely repeats.
-ASKS = """
-from asking import agentsdir
-if "<system_message" not in str(content):
-    for name in str(content).split():
-        more = ["echo"] if name != "failing" else ["script", "-o", "file=/nonexistent"]
-        task = ["task of " + name, "--name", name, "--provider", *more]
-        said = agentsdir(self.host, "spawn", *task)
-        yield self.on_disk("assistant_text", "spawned-" + name, content=said)
-else:
-    yield self.on_disk("assistant_text", "answer", content="heard: " + str(content))
-"""
 
 
 @pytest.fixture
@@ -154,7 +141,7 @@ Told.on_prompt(child)
 raise RuntimeError('overloaded')
 yield
 """
-    parent = stage.new(provider=program(body="from asking import Told\n" + asks))
+    parent = stage.new(provider=program(body="from asking import ASKS, Told\n" + asks))
     asked: list[str] = []
 
     def ask(child: str) -> None:

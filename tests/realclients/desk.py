@@ -278,8 +278,8 @@ class Desk(ABC, Generic[A]):
     def sound(self, agent: str) -> None:
         """Hold an agent to what is true after every turn.
 
-        Nothing runs, the folder is valid, its transcripts are the client's own byte for byte, and
-        the log has the blocks that they have.
+        Nothing runs, the folder is valid, its transcripts are the client's own byte for byte, the
+        log has the blocks that they have, and runtime data those that the log has.
         """
         self.quiet()
         checked = self("validate", "--modes", "--json", str(self.root))
@@ -293,6 +293,18 @@ class Desk(ABC, Generic[A]):
         assert {i: _compared(logged.get(i, {})) for i in parsed} == {
             i: _compared(block) for i, block in parsed.items()
         }
+        self.runs_on_its_log(agent)
+
+    def runs_on_its_log(self, agent: str) -> None:
+        """Hold runtime data to the blocks that history.jsonl has after its last marker."""
+        history = (self.root / "agents" / agent / "history.jsonl").read_bytes().splitlines()
+        logged: set[str] = set()
+        for entry in map(orjson.loads, history):
+            logged = set() if entry["type"] in ("start", "reset") else logged | {entry["id"]}
+        data = orjson.loads(self.ok("inspect", agent, "--runtime").out)
+        threads = [one for one in data["subagents"] if f"spawn:{one['id']}" not in logged]
+        shown = [block["id"] for one in [data, *threads] for block in one["blocks"]]
+        assert (set(shown), len(shown)) == (logged, len(logged))
 
     def parsed(self, agent: str) -> dict[str, dict[str, Any]]:
         """Return the blocks that the stored transcripts have, by id."""

@@ -553,7 +553,12 @@ def outputs_are_valid(services: Services, paths: Any) -> None:
     assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []
     assert undeclared("inspection", lookup.inspection(paths, reading)) == []
     assert undeclared("session-saved", printed(saved_session(paths, reading.state))) == []
-    assert undeclared("session-runtime", printed(runtime_session(paths, reading.state))) == []
+    assert (
+        undeclared(
+            "session-runtime", printed(runtime_session(services.layout, paths, reading.state))
+        )
+        == []
+    )
     for event in replay(paths, lambda _: None):
         assert undeclared("stream-event", event) == []
     stored = [Source(path.name, path=path) for path in paths.transcripts.glob("*-*.jsonl")]
