@@ -54,7 +54,8 @@ def run(
       agentsdir last fixer > answer.md
       agentsdir last fixer --json | jq -r .text
 
-    It is the answer of the last turn that has one. Where a later turn failed, stderr says so.
+    It is all that the last turn which has an answer said to you. Where a later turn failed, stderr
+    says so.
     """
     env: Environment = ctx.obj
     spoken = read_spoken(env, operand)
