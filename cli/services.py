@@ -71,9 +71,12 @@ class StartedProcess:
     def __init__(self, process: Popen[bytes]) -> None:
         self._process = process
 
-    def wait(self) -> int:
-        """Wait until it ends; return its exit code."""
-        return self._process.wait()
+    def wait(self, limit: float | None = None) -> int | None:
+        """Wait until it ends; return its exit code, None after `limit` seconds."""
+        try:
+            return self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
 
     def interrupt(self) -> None:
         """Ask it to end its turn."""

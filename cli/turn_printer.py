@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.cli.answer_text import AnswerText
 from agentsdir.cli.output import escape_controls, is_framed, print_document, print_json, print_text
 from agentsdir.engine.dispatcher import WaitLimits
+from agentsdir.engine.notices import is_spawned_block
+from agentsdir.engine.spawned_events import SpawnedEvents
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.store import locks
 
@@ -37,6 +39,7 @@ class RunOptions(NamedTuple):
     alone: bool = False
     as_json: bool = False
     quiet: bool = False
+    children: bool = False
 
     def wait_limits(self, env: Environment) -> WaitLimits:
         """Return how long to wait for a turn and for a slot: without `--wait`, for ever."""
@@ -172,6 +175,11 @@ class TurnPrinter:
         self.turn_options = TurnOptions(
             self._printer.take, options.record, options.permission_mode, options.timeout
         )
+        self._spawned: SpawnedEvents | None = None
+        if options.events or self._framed:
+            self.turn_options = self.turn_options._replace(
+                on_event=self._take, on_others=self._take_spawned
+            )
         if self._screen is not None:
             self.turn_options = self.turn_options._replace(
                 on_event=self._screen.take,
@@ -192,8 +200,29 @@ class TurnPrinter:
             self._screen.end_turn()
             self._env.status_line = None
 
+    def watch(self, paths: AgentPaths) -> None:
+        """Where events are printed, print also those of the agents that `paths` spawns from now on.
+
+        Raises what `read_agent` raises.
+        """
+        if self._options.events or self._framed:
+            self._spawned = SpawnedEvents(self._env.layout, paths, children=self._options.children)
+
+    def _take(self, event: StreamEvent) -> None:
+        """Print an event, after those of spawned agents that were logged before it."""
+        if event["type"] != "text_delta":
+            self._take_spawned()
+        if not is_spawned_block(event.get("block", {})):  # in the log of another process's turn
+            self._printer.take(event)
+
+    def _take_spawned(self) -> None:
+        if self._spawned is not None:
+            for event in self._spawned.poll():
+                self._printer.take(event)
+
     def finish(self, done: list[TurnResult], services: Services) -> None:
         """Print the end of the answer, or with `--json` the results."""
+        self._take_spawned()
         if self._screen is not None:
             self._screen.end_turn(done[-1])
         if self._framed or not self._options.as_json:

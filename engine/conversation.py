@@ -136,15 +136,22 @@ class LogTail:
     Args:
         layout: has the spawned agents.
         report: called with each finding in the agent's own log.
+        start: where to begin in that log.
     """
 
     def __init__(
-        self, layout: Layout, paths: AgentPaths, report: Callable[[Finding], None]
+        self,
+        layout: Layout,
+        paths: AgentPaths,
+        report: Callable[[Finding], None],
+        start: Position | None = None,
     ) -> None:
         self._layout = layout
         self._report = report
         self._own = paths
-        self._read: dict[str, tuple[AgentPaths, Position]] = {paths.id: (paths, Position())}
+        self._read: dict[str, tuple[AgentPaths, Position]] = {
+            paths.id: (paths, start or Position())
+        }
         self._expected: dict[str, None] = {}
 
     def poll(self) -> Iterator[tuple[str, Record]]:
@@ -162,13 +169,14 @@ class LogTail:
             del self._expected[child]
         for agent_id in list(self._read):
             try:
-                yield from self._new(agent_id)
+                yield from self.poll_one(agent_id)
             except FileNotFoundError:
                 if agent_id == self._own.id:
                     raise NoSuchAgent(f"{self._own.folder} is gone") from None
                 del self._read[agent_id]
 
-    def _new(self, agent_id: str) -> Iterator[tuple[str, Record]]:
+    def poll_one(self, agent_id: str) -> Iterator[tuple[str, Record]]:
+        """Yield the new records of one of the logs. Raises `FileNotFoundError` if it is gone."""
         paths, position = self._read[agent_id]
         if paths.log.stat().st_size <= position.size:
             return
@@ -192,6 +200,10 @@ class LogTail:
         if child not in self._read:
             self._expected[child] = None
         return child
+
+    def read_also(self, paths: AgentPaths) -> None:
+        """Read also the log of another agent, from its beginning."""
+        self._read.setdefault(paths.id, (paths, Position()))
 
     @property
     def agents(self) -> list[AgentPaths]:

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
+_GLANCE = 0.1
+"""Seconds between two looks at what other processes have done."""
+
+
 class WaitLimits(NamedTuple):
     """Seconds to wait for another turn to end, and for a slot; negative waits for ever."""
 
@@ -199,6 +203,7 @@ class Dispatcher:
         self._deferred: deque[Callable[[], None]] = deque()
         self._options: dict[str, TurnOptions] = {}
         self._others = TurnOptions(_discard)
+        self._on_others: Callable[[], None] | None = None
 
     def run_until(
         self, paths: AgentPaths, message_id: str, options: TurnOptions, *, wait: float
@@ -239,6 +244,9 @@ class Dispatcher:
         """Use the callbacks and the mode of `options` for later turns of the agent, too."""
         self._options[paths.id] = options._replace(record=False, timeout=0)
         self._others = TurnOptions(_discard, on_tick=options.on_wait)
+        self._on_others = look = options.on_others
+        if look is not None:
+            self._others = self._others._replace(on_event=lambda _: look(), on_end=lambda _: look())
 
     def _run_until(
         self,
@@ -408,7 +416,7 @@ class Dispatcher:
             for queued in here:
                 self._run_queued(queued)
             for process in started:
-                process.wait()
+                self._wait_for(process)
         except BaseException:
             for process in started:
                 process.interrupt()
@@ -418,6 +426,13 @@ class Dispatcher:
                 if waiting["replyTo"]:
                     answer = QueuedMessage(parent, waiting["messageId"])
                     self._deferred.append(partial(self._run_queued, answer))
+
+    def _wait_for(self, process: TurnProcess) -> None:
+        if self._on_others is None:
+            process.wait()
+            return
+        while process.wait(_GLANCE) is None:
+            self._on_others()
 
 
 def _check_needs_no_prompt(paths: AgentPaths, state: AgentState) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     class TurnProcess(Protocol):
         """A child process of this program that runs a message of an agent."""
 
-        def wait(self) -> int:
-            """Wait until the process ends; return its exit code."""
+        def wait(self, limit: float | None = None) -> int | None:
+            """Wait until the process ends; return its exit code, None after `limit` seconds."""
 
         def interrupt(self) -> None:
             """Ask the process to end its turn."""

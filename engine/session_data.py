@@ -220,20 +220,40 @@ def _of_spawned(layout: Layout, parent: AgentState, block: Block, at: str) -> It
             for record in read_records(found[0].log):
                 own.add(record, lambda _: None)
     session = (found[1] if found else parent).native["id"]
-    yield _bound(block, session, "start", block.get("timestamp"), "started")
+    yield jsontext.encode_as_is(thread_start(block, session))
     for line in own.thread(MAIN).lines():
         yield jsontext.encode_as_is({**jsontext.decode(line), "conversationId": child})
-    if (how := _ENDINGS.get(str(block.get("status")))) is not None:
-        yield _bound(block, session, "end", at, how)
+    if (end := thread_end(block, session, at)) is not None:
+        yield jsontext.encode_as_is(end)
 
 
-def _bound(block: Block, session: str, which: str, moment: Any, how: str) -> bytes:
-    """Return the block that opens or closes the thread of a spawned agent (decision D29)."""
+def thread_start(block: Block, session: str) -> Block:
+    """Return the block that opens the thread of a spawned agent (decision D29).
+
+    Args:
+        block: of the agent in its parent's log.
+        session: its native session.
+    """
+    return _bound(block, session, "start", block.get("timestamp"), "started")
+
+
+def thread_end(block: Block, session: str, at: str) -> Block | None:
+    """Return the block that closes the thread; None as long as its first turn has not ended.
+
+    Args:
+        block: of the agent in its parent's log.
+        session: its native session.
+        at: when that block was logged.
+    """
+    how = _ENDINGS.get(str(block.get("status")))
+    return None if how is None else _bound(block, session, "end", at, how)
+
+
+def _bound(block: Block, session: str, which: str, moment: Any, how: str) -> Block:
     child = str(block.get("subagentId"))
     fields = {"subtype": f"session_{which}", "message": f"Subagent {block.get('name')} {how}"}
     moment = moment if isinstance(moment, str) else None
-    bound = make_block("system", f"{child}:{which}", child, session, moment, None, **fields)
-    return jsontext.encode_as_is(bound)
+    return make_block("system", f"{child}:{which}", child, session, moment, None, **fields)
 
 
 def _captured(paths: AgentPaths) -> list[dict[str, Any]]:

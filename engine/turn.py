@@ -486,6 +486,8 @@ class TurnOptions(NamedTuple):
             anything that this process does. It must be brief, and must not raise.
         on_wait: the same while the command that wants this turn runs others, before or after it.
         on_end: called with the result when the turn has ended.
+        on_others: called when the turns of other agents that result from this one have gone on: now
+            and then, and after each event of those that this process runs.
     """
 
     on_event: Callable[[StreamEvent], None]
@@ -495,6 +497,7 @@ class TurnOptions(NamedTuple):
     on_tick: Callable[[], None] | None = None
     on_wait: Callable[[], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
+    on_others: Callable[[], None] | None = None
 
 
 def check_can_run(state: AgentState) -> None:

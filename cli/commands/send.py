@@ -137,6 +137,15 @@ def run(
         ),
     ] = False,
     events: options.Events = False,
+    children: Annotated[
+        bool,
+        typer.Option(
+            "--children",
+            rich_help_panel=OUTPUT,
+            help="With --events: print also the blocks of the agents that it spawns, each in a"
+            " conversation with the agent's id",
+        ),
+    ] = False,
     quiet: options.Quiet = False,
     as_json: Annotated[
         bool,
@@ -169,7 +178,11 @@ def run(
         provider=provider, model=model, system=system, option=tuple(option or ()),
         promptless=no_message or bool(retry) or messages is not None, file=str(messages or ""),
     )  # fmt: skip
-    how = RunOptions(events, record, permission_mode, timeout, wait, alone, as_json, quiet)
+    if children and not events:
+        raise UsageError("--children goes with --events")
+    how = RunOptions(
+        events, record, permission_mode, timeout, wait, alone, as_json, quiet, children
+    )
     given = SendOptions(
         target, messages, no_wait, no_message, message_id, retry, sync, no_stdin, how
     )
@@ -295,6 +308,7 @@ def _send_and_wait(
 ) -> None:
     """Run a message's turn and print its answer, and those of the agent's turns that follow."""
     with TurnPrinter(env, how) as answer:
+        answer.watch(paths)
         result = send_message(
             services, paths, message, answer.turn_options, how.wait_limits(env), alone=how.alone
         )
@@ -308,6 +322,7 @@ def _run_waiting(
 ) -> None:
     """Run what waits in an inbox, up to a message if one is named, and print the answers."""
     with TurnPrinter(env, how) as answer:
+        answer.watch(paths)
         if message_id:
             one = run_until(
                 services,

@@ -111,6 +111,7 @@ def _run(
     env.count_waits(how.wait)
     with TurnPrinter(env, how) as answer, services.disk.synced_at_end():
         child = create_child(services, parent, wanted, turn_id=None, sync=False)
+        answer.watch(child.paths)
         result = run_child(services, child, answer.turn_options, how.wait_limits(env))
     if given.as_json:
         _print(env, services, child, "success", result)
