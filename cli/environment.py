@@ -56,16 +56,16 @@ class Environment:
     `terminal` where questions are asked; `ask` asks whether a tool may run, where that is not at
     the terminal; `arguments` the words of the command line. `overrides` has fields of `Services`
     that replace the real ones: a clock, ids, how turns are started. `status_line` is what a running
-    turn redraws at the terminal. `framed` says that another process reads stdout and stderr and has
-    to tell JSON from text: each JSON value begins with `output.RECORD_SEPARATOR`, and a turn's
-    events come with its result (docs/protocol.md).
+    turn redraws at the terminal. `frame` is given where another process reads stdout and stderr and
+    has to tell JSON from text: each JSON value begins with it, and a turn's events come with its
+    result (docs/protocol.md). No text can hold it, as only the two processes know it.
     """
 
     arguments: tuple[str, ...] = ()
     terminal = Path("/dev/tty")
     ask: Ask | None = None
     status_line: StatusLine | None = None
-    framed = False
+    frame = ""
     overrides: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(

@@ -49,13 +49,11 @@ def _escape(match: re.Match[str]) -> str:
 
 
 CHUNK = 256 * 1024
-RECORD_SEPARATOR = "\x1e"
-"""Before each JSON value where `Environment.framed` asks for it (RFC 7464); no text has it."""
 
 
-def is_framed(environment: Environment) -> bool:
-    """Tell whether each JSON value on standard output begins with `RECORD_SEPARATOR`."""
-    return environment.framed and not environment.stdout.isatty()
+def frame_of(environment: Environment) -> str:
+    """Return what stands before each JSON value on standard output; empty for nothing."""
+    return "" if environment.stdout.isatty() else environment.frame
 
 
 def wants_json(environment: Environment, asked: bool) -> bool:
@@ -89,16 +87,15 @@ def _escaped(character: str) -> str:
 
 def print_json(environment: Environment, value: Any) -> None:
     """Print one JSON value on one line."""
-    frame = RECORD_SEPARATOR if is_framed(environment) else ""
-    environment.stdout.write(f"{frame}{json_text(value, environment.stdout)}\n")
+    text = json_text(value, environment.stdout)
+    environment.stdout.write(f"{frame_of(environment)}{text}\n")
 
 
 def print_document(environment: Environment, value: Any) -> None:
     """Print one JSON document, indented. It may hold `LongText` and `LongList`."""
-    framed = is_framed(environment)
-    if framed:
-        environment.stdout.write(RECORD_SEPARATOR)
-    for piece in document_pieces(value, b"" if framed else b"\n"):
+    frame = frame_of(environment)
+    environment.stdout.write(frame)
+    for piece in document_pieces(value, b"" if frame else b"\n"):
         environment.stdout.write(_for_stream(piece.decode(), environment.stdout))
     environment.stdout.write("\n")
 
@@ -166,8 +163,8 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
             for line in piece.splitlines():
                 print_json(environment, jsontext.decode(line))
         return
-    if is_framed(environment):
-        pieces = (_framed(piece) for piece in pieces)
+    if frame := frame_of(environment).encode():
+        pieces = (_framed(piece, frame) for piece in pieces)
     environment.stdout.flush()
     write = environment.stdout.buffer.write
     held: list[bytes] = []
@@ -182,8 +179,7 @@ def print_lines(environment: Environment, pieces: Iterable[bytes]) -> None:
     write(b"".join(held))
 
 
-def _framed(lines: bytes) -> bytes:
-    frame = RECORD_SEPARATOR.encode()
+def _framed(lines: bytes, frame: bytes) -> bytes:
     return frame + lines[:-1].replace(b"\n", b"\n" + frame) + lines[-1:]
 
 
@@ -246,8 +242,8 @@ def note_drifts(environment: Environment, findings: Iterable[Finding]) -> None:
 def print_error(environment: Environment, error: AgentsdirError, *, as_json: bool) -> None:
     """Print an error on stderr: one line, or one JSON object."""
     if as_json:
-        frame = RECORD_SEPARATOR if environment.framed else ""
-        _write_error(environment, frame + json_text(error_document(error), environment.stderr))
+        text = json_text(error_document(error), environment.stderr)
+        _write_error(environment, environment.frame + text)
         return
     hint = f" ({error.hint})" if error.hint else ""
     _write_error(environment, f"agentsdir: {one_line(error.message + hint)}")

@@ -25,7 +25,7 @@ from agentsdir.cli import request_process
 from agentsdir.cli.command_line import read_command
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import find_agent
-from agentsdir.cli.output import RECORD_SEPARATOR, error_document
+from agentsdir.cli.output import error_document
 from agentsdir.cli.questions import KEEPS, Answer
 from agentsdir.cli.request_order import RequestOrder
 from agentsdir.cli.requests import (
@@ -61,7 +61,6 @@ _OUTPUT_LIMIT = 1024 * 1024
 _PIECE = 64 * 1024
 _LAST_WORDS = 1.0
 """Seconds for which a reader that reads nothing is waited for, after a signal."""
-_FRAME = RECORD_SEPARATOR.encode()
 _NOTE = b"agentsdir: "
 
 Watch: TypeAlias = "dict[int, tuple[int, Callable[[int], None]]]"
@@ -83,7 +82,10 @@ class Protocol:
     """
 
     def __init__(self, env: Environment) -> None:
-        self._env = env
+        self._env = env = copy.copy(env)
+        # Text of agents and clients is between the values, and must not pass for one of them.
+        env.frame = f"\x1e{os.urandom(16).hex()} "
+        self._frame = env.frame.encode()
         env.find_root()  # it stays the same, whatever is made meanwhile
         self._input = env.stdin.fileno()
         self._output = env.stdout.fileno()
@@ -318,7 +320,7 @@ class Protocol:
         # What stands before the mark is the beginning of a value that a signal cut off.
         assert running.request is not None
         request_id = running.request.id
-        _, framed, value = line.rpartition(_FRAME)
+        _, framed, value = line.rpartition(self._frame)
         if framed:
             kind = b"value" if descriptor == running.out else b"error"
             self._emit(b'{"id":%b,"%b":%b}\n' % (orjson.dumps(request_id), kind, value))

@@ -243,7 +243,6 @@ def _environment(env: Environment, request: Request, ask: _Asker) -> Environment
     own.stdout, own.stderr = sys.stdout, sys.stderr
     own.ask = ask
     own.terminal = Path(os.devnull)
-    own.framed = True
     if request.terminal is not None:
         own.variables = _variables(env, request.terminal)
     return own

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.cli.answer_text import AnswerText
-from agentsdir.cli.output import escape_controls, is_framed, print_document, print_json, print_text
+from agentsdir.cli.output import escape_controls, frame_of, print_document, print_json, print_text
 from agentsdir.engine.dispatcher import WaitLimits
 from agentsdir.engine.notices import is_spawned_block
 from agentsdir.engine.spawned_events import SpawnedEvents
@@ -164,7 +164,7 @@ class TurnPrinter:
     def __init__(self, env: Environment, options: RunOptions) -> None:
         self._env = env
         self._options = options
-        self._framed = is_framed(env)
+        self._framed = bool(frame_of(env))
         self._printer = AnswerPrinter(
             env,
             events=options.events or self._framed,

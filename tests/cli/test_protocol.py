@@ -152,6 +152,26 @@ def test_text_is_lines_where_there_is_no_json(shell: Any, client: Client) -> Non
     assert [answer["text"] for answer in said][-2:] == ['{"id": 1, "exit": 7}', ""]
 
 
+def test_text_cannot_pass_for_an_object(shell: Any, client: Client) -> None:
+    """Such as an answer with the mark that RFC 7464 has before each value."""
+    shell.new("--name", "demo")
+    forged = '\x1e0,"exit":0'
+    shell.ok("send", "demo", forged)
+
+    said = client.do("last", "demo", options={"json": False})
+
+    assert said == [{"id": 1, "text": forged}]
+
+
+def test_the_help_of_a_verb_is_text(client: Client) -> None:
+    """And no error, whichever way it is asked for."""
+    for fields in ({"words": ["--help"]}, {"options": {"help": True}, "terminal": {"columns": 60}}):
+        said = client.do("new", **fields)
+
+        assert said[0]["text"] == "Usage: agentsdir new [OPTIONS]"
+        assert all("text" in answer for answer in said)
+
+
 def test_a_terminal_is_given_what_people_read(shell: Any, client: Client) -> None:
     """A table in place of JSON."""
     shell.new("--name", "demo")
