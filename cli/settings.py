@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tomlkit import TOMLDocument
+
     from agentsdir.cli.config import ProviderConfig
     from agentsdir.cli.environment import Environment
 
@@ -160,7 +162,8 @@ def change_settings(env: Environment, given: dict[str, str | None], *, of_user: 
             old = _or_nothing(lambda: read_own(own, env.uid))
             new[own.resolve()] = changed_file(old, user, partial(decode_config, own))
         for path, data in new.items():
-            files.replace_file(path, data, disk)
+            if data or path.exists():
+                files.replace_file(path, data, disk)
     return list(new)
 
 
@@ -178,36 +181,55 @@ def changed_file(
     would become.
     """
     import tomlkit  # for this alone
+    from tomlkit.exceptions import TOMLKitError
 
     check(old)
-    document = tomlkit.parse(old.decode())
-    for key, typed in given.items():
-        *above, name = key.split(".")
-        table: Any = document
-        for part in above:
-            if part not in table:
-                table[part] = tomlkit.table(is_super_table=part == "providers")
-            table = table[part]
-        if typed is None:
-            table.pop(name, None)
-        else:
-            table[name] = _value(key, name, typed)
-    data = tomlkit.dumps(document).encode()
     try:
+        document = tomlkit.parse(old.decode())
+        for key, typed in given.items():
+            _put(document, key, None if typed is None else _value(key, typed))
+        data = tomlkit.dumps(document).encode()
         check(data)
     except Invalid as error:
         raise UsageError(f"not set: {error.message}") from error
+    except (TOMLKitError, ValueError, TypeError, RecursionError) as error:
+        # What is in the file in a form that cannot be changed, or half a character in a value.
+        raise UsageError(f"not set: {error}", hint="change the file with an editor") from error
     return data
 
 
-def _value(key: str, name: str, typed: str) -> Any:
+def _put(document: TOMLDocument, key: str, value: Any) -> None:
+    """Set a key, or take it out (None) with tables that are empty then."""
+    import tomlkit
+
+    *above, name = key.split(".")
+    tables: list[Any] = [document]
+    for part in above:
+        if part not in tables[-1]:
+            if value is None:
+                return
+            is_inline = isinstance(tables[-1], tomlkit.items.InlineTable)
+            table = tomlkit.inline_table() if is_inline else tomlkit.table(part == "providers")
+            tables[-1][part] = table
+        tables.append(tables[-1][part])
+    if value is not None:
+        tables[-1][name] = value
+        return
+    tables[-1].pop(name, None)
+    for outer, part, inner in reversed([*zip(tables, above, tables[1:], strict=False)]):
+        if not inner:
+            outer.pop(part)
+
+
+def _value(key: str, typed: str) -> Any:
+    name = key.rpartition(".")[2]
     if ".env." in key:
         return typed
     try:
         if name in _LISTS:
             # Commas between the names of providers, blanks between the words of a command line.
             return typed.replace(",", " ").split() if name == "fallbacks" else shlex.split(typed)
-        if name in _NUMBERS:
+        if name in _NUMBERS and typed.replace(".", "", 1).isdecimal() and typed.isascii():
             return float(typed) if "." in typed else int(typed)
     except ValueError as error:
         raise UsageError(f"{key}={typed} cannot be read: {error}") from error

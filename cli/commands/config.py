@@ -10,7 +10,7 @@ import typer
 from agentsdir.cli import options
 from agentsdir.cli.agents import Refusals
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.output import print_json, print_text, wants_json
+from agentsdir.cli.output import one_line, print_json, print_text, wants_json
 from agentsdir.cli.settings import (
     ROOT_KEYS,
     Setting,
@@ -95,7 +95,8 @@ def _show_one(env: Environment, key: str, *, user: bool, as_json: bool) -> None:
     if as_json:
         print_json(env, found[0].as_json())
     else:
-        print_text(env, f"{_text(found[0].value)}\n")
+        value = found[0].value
+        print_text(env, f"{value if isinstance(value, str) else _text(value)}\n")
 
 
 def _find(env: Environment, key: str, *, user: bool) -> list[Setting]:
@@ -138,4 +139,5 @@ def _print_page(env: Environment, title: str, found: list[Setting]) -> None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) and value else orjson.dumps(value).decode()
+    text = value if isinstance(value, str) and value else orjson.dumps(value).decode()
+    return one_line(text)

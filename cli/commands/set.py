@@ -158,11 +158,11 @@ def _show(env: Environment, services: Services, paths: AgentPaths, *, as_json: b
         return
     mode = f"{granted} (allowed by you: {grants_path(env)})" if granted else has.permission_mode
     rows = [
-        ("model", has.model or "(its provider's)"),
+        ("model", one_line(has.model) or "(its provider's)"),
         ("permission-mode", mode or "(that of config.toml, or else its client's)"),
-        ("cwd", has.cwd),
+        ("cwd", one_line(has.cwd)),
         ("system", one_line(has.system_prompt) or "(none)"),
-        ("fallback", ",".join(has.fallbacks) or "(those of settings.toml)"),
+        ("fallback", one_line(",".join(has.fallbacks)) or "(those of settings.toml)"),
         *(budget_lines(budget) if budget else [("budget", "(no limit)")]),
     ]
     print_text(env, "".join(f"{name:<15}  {value}\n" for name, value in rows))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 64 * 1024
 """Bytes that settings.toml may have."""
+MOST = 10**9
+"""The largest number that a setting can be."""
 
 
 class Settings(NamedTuple):
@@ -79,7 +81,7 @@ def decode_settings(layout: Layout, data: bytes) -> Settings:
     slots = _number(layout, found, "max_slots", Settings().max_slots)
     children = _number(layout, found, "max_children", Settings().max_children)
     idle = found.get("idle_timeout", Settings().idle_timeout)
-    if type(idle) not in (int, float) or not 0 <= idle < float("inf"):
+    if type(idle) not in (int, float) or not 0 <= idle <= MOST:
         raise _refused(layout, f"says idle_timeout = {idle!r}; it is a number of seconds")
     provider = found.get("provider", Settings().provider)
     if not isinstance(provider, str) or not (provider or "provider" not in found):
@@ -93,8 +95,8 @@ def decode_settings(layout: Layout, data: bytes) -> Settings:
 
 def _number(layout: Layout, found: dict[str, Any], key: str, default: int) -> int:
     number = found.get(key, default)
-    if type(number) is not int or number < 1:
-        raise _refused(layout, f"says {key} = {number!r}; it is a whole number from 1 on")
+    if type(number) is not int or not 1 <= number <= MOST:
+        raise _refused(layout, f"says {key} = {number!r}; it is a whole number from 1 to {MOST:,}")
     return number
 
 

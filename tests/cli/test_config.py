@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsdir.cli.config import ProviderConfig, decode_config
+from agentsdir.cli.config import Config, ProviderConfig, decode_config
 from agentsdir.cli.settings import ROOT_KEYS, changed_file
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.settings import Settings
@@ -124,6 +124,58 @@ def test_what_cannot_be_set_is_refused_and_nothing_is_changed(user: Any, words: 
     assert not settings_toml(user).exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[providers]\nclaude = {model="q"}\n', "providers.claude.env.A=b"),
+        ('providers = {claude={model="q"}}\n', "providers.gemini.model=b"),
+        ("", "providers.claude.model=\udcff"),
+        ("", "providers.claude.env.A=\udcff"),
+        ("", "fallbacks=\udcff"),
+        ("", "max_slots=99999999999999999999999"),
+        ("", "max_slots=1_0"),
+        ("", "idle_timeout=\u0663"),
+        ("", "idle_timeout=1e400"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_set_or_refused_in_a_line(
+    user: Any, text: str, words: str
+) -> None:
+    """Inline tables, half characters, numbers of any size: what is there stays readable."""
+    if text:
+        config_toml(user).parent.mkdir(parents=True)
+        config_toml(user).write_text(text)
+        config_toml(user).chmod(0o600)
+    done = user("config", words)
+    assert done.code in (0, 2), done
+    assert done.err.count("\n") == (1 if done.code else 0)
+    assert user.ok("config", tty=True)
+    assert not text or "q" in config_toml(user).read_text()
+
+
+def test_what_one_library_reads_and_the_other_does_not_is_refused_in_a_line(user: Any) -> None:
+    """A root that was cloned may bring it."""
+    settings_toml(user).write_text("a=" + "[" * 150 + "]" * 150)
+    assert user("config").code == 0
+    assert user("config", "max_slots=3").code in (0, 2)
+
+
+def test_unsetting_leaves_nothing_behind(user: Any) -> None:
+    """Neither an empty table, nor a file that was not there."""
+    user.ok("config", "providers.claude.env.A=b", "providers.claude.model=m")
+    user.ok("config", "--unset", "providers.claude.env.A", "providers.gemini.model")
+    assert config_toml(user).read_text().strip() == '[providers.claude]\nmodel = "m"'
+    user.ok("config", "--unset", "max_slots")
+    assert not settings_toml(user).exists()
+
+
+def test_a_value_cannot_imitate_lines_of_the_page(user: Any) -> None:
+    """As of a root that was cloned."""
+    settings_toml(user).write_text('provider = "echo\\n\\nSettings of yours: x\\n  model  y"\n')
+    assert user.ok("config", tty=True).out.count("Settings of yours") == 1 + 1
+    assert user.ok("config", tty=True).out.count("\nSettings of yours") == 1
+
+
 def test_a_damaged_file_is_named_and_hides_no_other(user: Any) -> None:
     """It is not changed either."""
     settings_toml(user).write_text("max_slots = \n")
@@ -173,4 +225,4 @@ def test_any_text_is_read_back_as_it_was_set(model: str, mode: str, variable: st
     found = decode_config(Path("f"), data).providers["x"]
     assert found == ProviderConfig((), mode, model, {"V": variable})
     emptied = changed_file(data, dict.fromkeys(wanted), lambda data: tomllib.loads(data.decode()))
-    assert decode_config(Path("f"), emptied).providers["x"] == ProviderConfig()
+    assert decode_config(Path("f"), emptied) == Config()
