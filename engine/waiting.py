@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.result import Ending
+from agentsdir.formats import ids
 from agentsdir.formats.errors import (
     AgentsdirError,
     NoSuchAgent,
@@ -17,12 +18,14 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import open_agent, read_agent
+from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.formats.store.log import Position, read_log
+from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.layout import Layout
     from agentsdir.formats.store.log import Record
 
 START_PATIENCE = 10.0
@@ -30,6 +33,7 @@ START_PATIENCE = 10.0
 _SHORTEST, _LONGEST = 0.02, 0.25
 """Seconds between two looks; they grow from the first to the second."""
 _CHUNK = 4 * 1024 * 1024
+_OF_CHILDREN = ("message.enqueued", "spawn.requested", "agent.spawned", "spawn.dropped")
 
 
 class Ended(NamedTuple):
@@ -54,8 +58,19 @@ class Ended(NamedTuple):
         }
 
 
+class _Child:
+    """A subagent that is waited for, until its end is logged and its answer, if one comes, waits.
+
+    The answer comes after the end, from the process that still holds the subagent's `.turn`.
+    """
+
+    def __init__(self, paths: AgentPaths) -> None:
+        self.paths = paths
+        self.has_ended = False
+
+
 class Watch:
-    """Reads an agent's log until a turn, or messages, have ended in it.
+    """Reads an agent's log until a turn, messages, or subagents have ended in it.
 
     The log stays open, so that the end of an agent that is removed at once is seen.
 
@@ -63,6 +78,8 @@ class Watch:
         turn_id: the turn that runs, if it is waited for.
         messages: the ids of messages that are waited for.
         start: where the log has none of their ends yet.
+        children: the ids of subagents that have not ended; with None, those that the turn spawns
+            are not waited for, either.
     """
 
     def __init__(
@@ -71,8 +88,13 @@ class Watch:
         turn_id: str | None,
         messages: Iterable[str],
         start: Position = Position(),  # noqa: B008, it is immutable
+        children: Iterable[str] | None = None,
     ) -> None:
         self.paths = paths
+        self._follows_children = children is not None
+        self._children: dict[str, _Child] = {}
+        for child_id in children or ():
+            self._add_child(child_id)
         self.ended: list[Ended] = []
         self._turns: dict[str, str | None] = {} if turn_id is None else {turn_id: None}
         self._messages = dict.fromkeys(messages)
@@ -82,23 +104,32 @@ class Watch:
 
     @classmethod
     def of_agent(cls, paths: AgentPaths, *, pending: bool = True) -> Watch | None:
-        """Return a watch of the turn that an agent runs, and of the messages that wait.
+        """Return a watch of what an agent has to do; None for nothing.
 
         Args:
-            pending: the messages, too.
+            pending: with the turn that runs, the messages that wait, and the subagents that have
+                not ended.
         """
         state = read_agent(paths).state
         turn = state.open_turn
         runs = turn is not None and not turn["ended"] and locks.is_held(paths.turn)
         messages = [one["messageId"] for one in state.pending] if pending else []
-        if not (runs or messages):
+        is_closed = state.session.state is SessionState.TERMINATED
+        children = (() if is_closed else state.children) if pending else None
+        if not (runs or messages or children):
             return None
-        return cls(paths, turn["turnId"] if runs and turn else None, messages, state.position)
+        turn_id = turn["turnId"] if runs and turn else None
+        return cls(paths, turn_id, messages, state.position, children)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the log has not said the end of something."""
+        return bool(self._turns or self._messages or self._children)
 
     @property
     def waits(self) -> bool:
         """Whether something is not over. At the end `.turn` is free, or the next turn runs."""
-        if self._turns or self._messages:
+        if self._is_open:
             return True
         return not self._later and locks.is_held(self.paths.turn)
 
@@ -107,13 +138,25 @@ class Watch:
         """Whether a turn is waited for that has begun."""
         return bool(self._turns)
 
+    def is_held(self) -> bool:
+        """Tell whether a process runs a turn of the agent, or of a subagent that is waited for."""
+        locked = (self.paths.turn, *(child.paths.turn for child in self._children.values()))
+        return any(map(locks.is_held, locked))
+
     def poll(self) -> None:
         """Read what the log has more. Raises `NoSuchAgent` for an agent that is gone before."""
+        left = [  # as it is before the log is read, which then has their answers
+            child_id
+            for child_id, child in self._children.items()
+            if child.has_ended and not locks.is_held(child.paths.turn)
+        ]
         self._read()
-        if not (self._turns or self._messages) or self.paths.log.exists():
+        for child_id in left:
+            self._children.pop(child_id, None)
+        if not self._is_open or self.paths.log.exists():
             return
         self._read()  # the last records may have come just before it went
-        if self._turns or self._messages:
+        if self._is_open:
             raise NoSuchAgent(f"{self.paths.folder} is gone, and its log says no end")
 
     def _read(self) -> None:
@@ -127,9 +170,37 @@ class Watch:
             if line.record is not None:
                 self._take(line.record)
 
+    def _add_child(self, child_id: str) -> None:
+        if ids.is_agent_id(child_id):
+            paths = AgentPaths(self.paths.folder.parent / child_id, child_id)
+            self._children.setdefault(child_id, _Child(paths))
+
+    def _take_of_child(self, record: Record) -> None:
+        """Take what a record says of a subagent: that there is one, its end, its answer."""
+        data = record.data
+        if record.event == "message.enqueued":
+            if (child := self._children.get(str(data.get("sender")))) is not None:
+                self._messages[data["message_id"]] = None
+                if child.has_ended:
+                    del self._children[child.paths.id]
+            return
+        child_id = str(data.get("child"))
+        has_ended = record.event == "agent.spawned" and data.get("status") in ("success", "error")
+        if record.event == "spawn.dropped":
+            self._children.pop(child_id, None)
+        elif not has_ended:
+            self._add_child(child_id)
+        elif (child := self._children.get(child_id)) is not None:
+            child.has_ended = True
+
     def _take(self, record: Record) -> None:
         data = record.data
-        if record.event == "turn.start":
+        if record.event in _OF_CHILDREN:
+            if self._follows_children:
+                self._take_of_child(record)
+        elif record.event == "session.state" and data.get("to") == "terminated":
+            self._children.clear()  # they are closed with it, and its log gets no more of them
+        elif record.event == "turn.start":
             begun = [one for one in data.get("message_ids", ()) if one in self._messages]
             for message_id in begun:
                 del self._messages[message_id]
@@ -152,11 +223,15 @@ class Watch:
         for turn_id, message_id in self._turns.items():
             why = error(f"turn {turn_id} of agent {self.paths.id}")
             self.ended.append(Ended(self.paths.id, message_id, turn_id, why))
+        for child_id in self._children:
+            why = error(f"subagent {child_id} of agent {self.paths.id}")
+            self.ended.append(Ended(child_id, None, None, why))
         for message_id in self._messages:
             why = error(f"message {message_id} of agent {self.paths.id}")
             self.ended.append(Ended(self.paths.id, message_id, None, why))
         self._turns.clear()
         self._messages.clear()
+        self._children.clear()
         self._later = True
 
     def close(self) -> None:
@@ -232,12 +307,12 @@ def wait_for(
     while waiting:
         now = time.monotonic()
         for watch in list(waiting):
-            held = locks.is_held(watch.paths.turn)
+            held, busy = locks.is_held(watch.paths.turn), watch.is_held()
             _poll(watch)
+            if busy:
+                seen_running[watch] = now
             if watch.waits and not held:
                 _give_up_if_lost(watch, now - seen_running[watch], timeout)
-            elif held:
-                seen_running[watch] = now
             if timeout and now - begun >= timeout:
                 watch.give_up(_too_late(timeout))
             yield from watch.ended

@@ -49,8 +49,9 @@ def run(
       m=$(agentsdir send --no-wait fixer 'mend the tests'); agentsdir wait $m
       agentsdir wait --timeout 600
 
-    Of an AGENT the turn that runs is waited for, and what waits in its inbox. It exits 0 when all
-    were completed, else with the code of the first that was not: 14 for a turn that failed or was
+    Of an AGENT the turn that runs is waited for, what waits in its inbox, and its subagents that
+    have not ended, with the turn that takes the answer of each. It exits 0 when all were
+    completed, else with the code of the first that was not: 14 for a turn that failed or was
     aborted, 13 for a message that no turn will take. What has ended already counts, too.
     """
     env: Environment = ctx.obj

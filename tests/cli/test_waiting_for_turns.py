@@ -132,6 +132,43 @@ def test_what_waits_in_the_inbox_is_waited_for_with_the_agent(shell: Any) -> Non
     assert process.returncode == 14
 
 
+def test_subagents_in_the_background_are_waited_for_with_their_parent(shell: Any) -> None:
+    """Until each has ended, and a turn of the parent has taken each answer."""
+    lead = shell.new("--name", "lead")
+    slow = shell.cwd / "slow.jsonl"
+    lines = [{"type": "sleep", "seconds": 1}, DONE]
+    slow.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    script = ["--provider", "script", "--option", f"file={slow}"]
+    for name in ("x", "y"):
+        spawn = ["spawn", "--detach", "--parent", lead, "--name", name, *script, "look"]
+        shell.process(*spawn, stdout=subprocess.PIPE)
+    assert b"turn.start" not in log(shell, lead)
+
+    done = shell("wait", "lead", "--json")
+
+    assert (done.code, [row["agentId"] for row in done.rows]) == (0, [lead, lead])
+    taken = [r["data"]["message_ids"] for r in shell.log(lead) if r["event"] == "turn.start"]
+    assert sorted([row["messageId"]] for row in done.rows) == sorted(taken)
+    assert shell.ok("wait", "lead").out == ""
+
+
+def test_a_subagent_that_no_process_runs_is_given_up(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 13, `not-running`, in the name of the subagent."""
+    monkeypatch.setattr(waiting, "START_PATIENCE", 0.05)
+    lead = shell.new()
+    talker = shell.cwd / "sleep.jsonl"
+    talker.write_bytes(orjson.dumps(SLEEP) + b"\n")
+    script = ["--provider", "script", "--option", f"file={talker}"]
+    with killed(shell.start("spawn", "--parent", lead, *script, "look")):
+        until(lambda: b'"running"' in log(shell, lead), "the subagent runs")
+    done = shell("wait", lead, "--json")
+    assert (done.code, done.error["kind"]) == (13, "not-running")
+    assert done.rows[0]["agentId"] in done.error["message"]
+    assert done.rows[0]["agentId"] != lead
+
+
 def test_a_timeout_ends_the_wait_and_nothing_else(shell: Any) -> None:
     """Exit 124, `wait-timeout`; the turn goes on."""
     agent = talk(shell, SLEEP)
