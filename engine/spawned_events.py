@@ -62,7 +62,8 @@ class SpawnedEvents:
             if event["conversationId"] == MAIN:
                 event["conversationId"] = agent_id
                 if "block" in event:
-                    event["block"] = {**event["block"], "conversationId": agent_id}
+                    own = {"conversationId": agent_id, "source": None}
+                    event["block"] = {**event["block"], **own}
                 yield event
 
     def _of_spawned(self, block: Block, at: str) -> Iterator[StreamEvent]:

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import orjson
 from desk import Desk
+
+from agentsdir.formats.blocks import Reducer
 
 CLI = Path(sys.executable).with_name("agentsdir")
 
@@ -17,7 +20,8 @@ def answers_in_the_next_turn(any_desk: Desk[Any]) -> None:
     The child is sent nothing of its parent's turns, and the parent what the child said.
     """
     parent = any_desk.new("--name", "parent")
-    done = any_desk.ok("send", parent, any_desk.ask("spawner", cli=CLI))
+    prompt = any_desk.ask("spawner", cli=CLI)
+    done = any_desk.ok("send", "--events", "--children", parent, prompt)
     assert "The helper has answered." in done.out
     (child,) = {path.name for path in (any_desk.root / "agents").iterdir()} - {parent}
 
@@ -37,3 +41,16 @@ def answers_in_the_next_turn(any_desk: Desk[Any]) -> None:
     assert len(turns) == 2
     for agent in (parent, child):
         any_desk.sound(agent)
+    events = list(map(orjson.loads, done.out.splitlines()))
+    assert [e["type"] for e in events if e.get("blockId") == f"spawn:{child}"] == [
+        "block_start", "block_update", "block_complete"
+    ]  # fmt: skip
+    reducer = Reducer()
+    for event in events:
+        reducer.apply(event)
+    runtime = orjson.loads(any_desk.ok("inspect", parent, "--runtime").out)
+    (thread,) = [one for one in runtime["subagents"] if one["id"] == child]
+    assert reducer.blocks(child) == thread["blocks"]
+    assert [block["type"] for block in thread["blocks"]][::len(thread["blocks"]) - 1] == [
+        "system", "system"
+    ]  # fmt: skip
