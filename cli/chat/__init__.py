@@ -17,14 +17,26 @@ def talk(env: Environment, agent_id: str) -> int:
     Raises `Invalid` for a settings.toml that cannot be used.
     """
     import asyncio
+    import signal
 
     from agentsdir.cli.chat.session import Chat
     from agentsdir.formats.store.settings import read_settings
 
     sweeps = bool(read_settings(env.layout).idle_timeout)
 
-    async def converse() -> None:
-        await Chat(env, agent_id, sweeps=sweeps).run()
+    async def converse() -> int:
+        chat = Chat(env, agent_id, sweeps=sweeps)
+        ended_by = []
 
-    asyncio.run(converse())
-    return 0
+        def end(number: int) -> None:
+            ended_by.append(number)
+            chat.end()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has it ignored
+                loop.add_signal_handler(number, end, number)
+        await chat.run()
+        return 128 + ended_by[0] if ended_by else 0
+
+    return asyncio.run(converse())

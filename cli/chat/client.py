@@ -46,6 +46,12 @@ class Outcome(NamedTuple):
         return f"exit code {self.exit}" if self.exit else ""
 
     @property
+    def kind(self) -> str:
+        """The kind of what went wrong; empty where nothing did."""
+        errors = (one.get("error") for one in reversed(self.objects))
+        return next((str(error.get("kind")) for error in errors if isinstance(error, dict)), "")
+
+    @property
     def result(self) -> dict[str, Any]:
         """What `send` printed last; empty for other verbs."""
         return next((row for row in reversed(self.rows) if row.get("type") == "turn"), {})

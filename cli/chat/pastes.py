@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import select
+
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
+
 LONG_LINES = 8
 LONG_TEXT = 1000
 """A paste of more lines, or of more characters, is folded."""
@@ -44,3 +50,38 @@ def _split(piece: str, words: str, text: str) -> list[str]:
     for part in parts[1:]:
         joined += [text, part]
     return joined
+
+
+_QUIET = 0.05
+"""Seconds without a byte after which all of a paste is there."""
+_BEGIN, _END = "\x1b[200~", "\x1b[201~"
+"""The marks that a terminal sets around a paste."""
+
+
+class PastingInput(Vt100Input):
+    """The keys of a terminal, of which a paste is one.
+
+    A pasted text may itself hold the mark that ends a paste, with keys behind it that a person has
+    not pressed. The terminal's own mark is the last one.
+    """
+
+    def read_keys(self) -> list[KeyPress]:
+        """Return what was pressed."""
+        keys = super().read_keys()
+        at = next((at for at, key in enumerate(keys) if key.key is Keys.BracketedPaste), None)
+        if at is None:
+            return keys
+        behind = keys[at + 1 :]
+        while select.select([self.fileno()], [], [], _QUIET)[0] and not self.closed:
+            behind += super().read_keys()
+        pasted, mark, typed = "".join(map(_as_received, behind)).rpartition(_END)
+        if not mark:
+            return [*keys[: at + 1], *behind]
+        self.vt100_parser.feed(typed)
+        rest, self._buffer = self._buffer, []
+        text = (keys[at].data + pasted).replace(_BEGIN, "").replace(_END, "")
+        return [*keys[:at], KeyPress(Keys.BracketedPaste, text), *rest]
+
+
+def _as_received(key: KeyPress) -> str:
+    return f"{_BEGIN}{key.data}{_END}" if key.key is Keys.BracketedPaste else key.data

@@ -10,8 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import shlex
+import signal
+import sys
 import time
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prompt_toolkit.application import Application, in_terminal
@@ -19,7 +24,8 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.bindings.named_commands import get_by_name
 from prompt_toolkit.keys import Keys
@@ -31,8 +37,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from agentsdir.cli.cells import cut
-from agentsdir.cli.chat.pastes import Pastes
-from agentsdir.cli.output import escape_controls
+from agentsdir.cli.chat.pastes import Pastes, PastingInput
+from agentsdir.cli.output import escape_controls, one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
-    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+    from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
     from prompt_toolkit.layout.processors import TransformationInput
 
 READING_TIME = 0.5
@@ -138,6 +144,7 @@ class Screen:
         variables: Mapping[str, str],
     ) -> None:
         self._handler = handler
+        self._variables = variables
         self._pastes = Pastes()
         self._printed: list[str] = []
         self._printing: asyncio.TimerHandle | None = None
@@ -166,7 +173,7 @@ class Screen:
             key_bindings=self._keys(),
             style=_STYLE,
             output=output,
-            input=create_input(),
+            input=PastingInput(sys.stdin),
             erase_when_done=True,
             enable_page_navigation_bindings=False,
             before_render=self._erase_if_resized,
@@ -231,10 +238,10 @@ class Screen:
             self._turned_to_question = False
         self.app.invalidate()
 
-    def put(self, text: str) -> None:
-        """Put a text into the line, where nothing is typed."""
-        if not self._buffer.text:
-            self._buffer.document = Document(text, len(text))
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether another program has the terminal."""
+        return self.app._running_in_terminal
 
     @asynccontextmanager
     async def handed_over(self) -> AsyncIterator[None]:
@@ -246,21 +253,37 @@ class Screen:
 
     async def run(self, started: Callable[[], None]) -> None:
         """Show the rows until `leave` is called."""
-        self._take_early_lines()
         spinning = asyncio.ensure_future(self._spin())
+        loop = asyncio.get_running_loop()
         try:
-            await self.app.run_async(pre_run=started, set_exception_handler=False)
+            with self.app.input.raw_mode():
+                self._take_early_keys()
+                loop.add_signal_handler(signal.SIGCONT, self._continue)
+                await self.app.run_async(pre_run=started, set_exception_handler=False)
         finally:
+            loop.remove_signal_handler(signal.SIGCONT)
             spinning.cancel()
             with suppress(asyncio.CancelledError):
                 await spinning
 
-    def _take_early_lines(self) -> None:
-        """Take the lines that were typed before the terminal gave each key by itself."""
+    def _take_early_keys(self) -> None:
+        """Take what was typed before each key came by itself, when Enter was a line feed."""
         descriptor = self.app.input.fileno()
-        if select.select([descriptor], [], [], 0)[0]:
-            for line in os.read(descriptor, 65536).decode(errors="replace").splitlines():
-                self._handler.submitted(line)
+        typed = b""
+        while select.select([descriptor], [], [], 0)[0] and (read := os.read(descriptor, 65536)):
+            typed += read
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(typed.decode(errors="replace").replace("\n", "\r"))
+        parser.flush()
+        store_typeahead(self.app.input, keys)
+
+    def _continue(self) -> None:
+        """Set the terminal up again after a stop: the shell has set it up for itself."""
+        if not self.is_handed_over:
+            self.app.input.raw_mode().__enter__()  # the one around `run` ends it
+            self.app.renderer.reset()
+            self.app.invalidate()
 
     def leave(self) -> None:
         """End `run`."""
@@ -407,7 +430,8 @@ class Screen:
             event.current_buffer.insert_text(self._pastes.folded(text))
 
         @keys.add("c-c")
-        @keys.add("<sigint>")
+        # While another program has the terminal, its Ctrl-C is that program's.
+        @keys.add("<sigint>", filter=Condition(lambda: not self.is_handed_over))
         def _interrupt(event: KeyPressEvent) -> None:
             del event
             self._interrupt()
@@ -427,12 +451,12 @@ class Screen:
             event.app.renderer.clear()
 
         @keys.add("c-x", "c-e")
-        def _edit(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            text = self._pastes.unfolded(buffer.text)
-            if text != buffer.text:
-                buffer.document = Document(text, len(text))
-            buffer.open_in_editor(validate_and_handle=False)
+        async def _edit(event: KeyPressEvent) -> None:
+            del event
+            try:
+                await self._edit()
+            except (OSError, ValueError) as error:  # also of what is no UTF-8
+                self.hint(f"the line is as it was: {one_line(str(error))}")
 
         @keys.add("c-z")
         def _suspend(event: KeyPressEvent) -> None:
@@ -476,6 +500,28 @@ class Screen:
             self._handler.gave_reason(None)
 
         return keys
+
+    async def _edit(self) -> None:
+        """Let the person edit the line in their editor; one that fails changes nothing.
+
+        Raises `OSError` and `ValueError` for an editor that does not start or leaves no text.
+        """
+        text = self._pastes.unfolded(self._buffer.text)
+        with TemporaryDirectory(prefix="agentsdir-") as folder:
+            path = Path(folder, "prompt.md")
+            path.write_text(text, encoding="utf-8")
+            async with self.handed_over():
+                process = await asyncio.create_subprocess_exec(*self._editor, str(path))
+                code = await process.wait()
+            if code:
+                raise OSError(f"{self._editor[0]} has failed (exit code {code})")
+            edited = path.read_text(encoding="utf-8").removesuffix("\n")
+        self._buffer.document = Document(edited, len(edited))
+
+    @property
+    def _editor(self) -> list[str]:
+        chosen = self._variables.get("VISUAL") or self._variables.get("EDITOR") or "vi"
+        return shlex.split(chosen) or ["vi"]
 
     def ask_reason(self) -> None:
         """Have the next line be a reason; what is typed so far comes back afterwards."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from agentsdir.cli.colour import style_of
 from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.cli.questions import Answer
 from agentsdir.formats.blocks import EVENT_TYPES
-from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 _SWEEP_INTERVAL = 30.0
 """Seconds between two looks for sessions that are idle (decision D26)."""
+_SETTLING = 10.0
+"""Seconds that entered lines have to be done once the prompt is left."""
+_WHILE_LEAVING = frozenset({"new", "switch", "fork", "quit", "exit"})
+"""What is done then of the commands: it says which agent the prompts after it are for."""
+_NOT_SENT = "the prompt is not sent; Up brings it back"
 _ECHO_ROWS = 12
 _ECHO_LENGTH = 2000
 _LIVE_ROWS = 8
@@ -64,6 +70,7 @@ class Chat:
         self._slots = ""
         self._questions: list[AskedQuestion] = []
         self._tasks: set[asyncio.Future[None]] = set()
+        self._is_leaving = False
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         self.client = ProtocolClient(
             env.root, env.cwd, env.variables, self._take_unasked, self.say_failure
@@ -79,10 +86,28 @@ class Chat:
         try:
             await self.screen.run(self._begin)
         finally:
+            try:
+                await self._settle()
+                self._say_goodbye()
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await self.client.leave()
+
+    async def _settle(self) -> None:
+        """Have the prompts that were entered be in inboxes, for the next conversation."""
+        self._is_leaving = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._lines.join(), _SETTLING)
+        while not self._lines.empty():
+            self._say_undone(self._lines.get_nowait())
+
+    def end(self) -> None:
+        """Leave because of a signal: what has the terminal is not waited for."""
+        if self.screen.is_handed_over:
             for task in self._tasks:
                 task.cancel()
-            self._say_goodbye()
-            await self.client.leave()
+        self.screen.leave()
 
     def _begin(self) -> None:
         self.do(self._work())
@@ -107,7 +132,10 @@ class Chat:
         self.do(self.list_agents())
         while True:
             text = await self._lines.get()
-            await self._guarded(self._line(text))
+            try:
+                await self._guarded(self._line(text))
+            finally:
+                self._lines.task_done()
             self.screen.refresh()
 
     # What is said.
@@ -128,6 +156,8 @@ class Chat:
         lines = []
         for agent in self.agents.values():
             if agent.running is not None:
+                if agent is self.current:  # what is not complete was shown, too
+                    self.say(*agent.running.end(time.monotonic(), None, None))
                 lines.append(f"{agent.label}: its turn is interrupted")
             if agent.waiting:
                 count = len(agent.waiting)
@@ -136,8 +166,8 @@ class Chat:
         if self.current is not None:
             lines.append(f"`agentsdir chat {self.current.label}` goes on")
         for line in lines:
-            self.env.stdout.write(self.style(line, "faint") + "\n")
-        self.env.stdout.flush()
+            self.say_note(line)
+        self.screen.flush()
 
     # Requests.
 
@@ -191,6 +221,18 @@ class Chat:
             self.say_failure(outcome.error)
             return None
         return self.take_document(outcome.document)
+
+    async def look_at_current(self) -> None:
+        """Look what has become of the agent of the conversation, which may be gone."""
+        current = self.current
+        if current is None:
+            return
+        outcome = await self.ask("inspect", current.id)
+        if not outcome.exit:
+            self.take_document(outcome.document)
+        elif outcome.kind == NoSuchAgent.kind:
+            self.say_note(f"{current.label} is gone; /new begins another")
+            self.current = None
 
     async def show(self, agent: ChatAgent) -> None:
         """Make an agent the one that prompts go to, and show how far it is."""
@@ -257,18 +299,24 @@ class Chat:
         line = read_line(text)
         if line is None:
             agent = self.current
-            if agent is not None and agent.waiting and agent.running is None:
+            is_wanted = agent is not None and agent.waiting and agent.running is None
+            if agent is not None and is_wanted and not self._is_leaving:
                 self.send_next(agent)
         elif isinstance(line, Prompt):
             await self._prompt(line.text)
+        elif self._is_leaving and line.name not in _WHILE_LEAVING:
+            self._say_undone(text)
         else:
             self.say(self.style(cut(f"> {text.strip()}", _ECHO_LENGTH), "faint"))
             await self._slash.run(line)
 
+    def _say_undone(self, text: str) -> None:
+        self.say_failure(f"not done, since you left: {text.strip()[:_ECHO_LENGTH]}")
+
     async def _prompt(self, text: str) -> None:
         agent = self.current or await self.make()
         if agent is None:
-            self.screen.put(text)
+            self.say_note(_NOT_SENT)
             return
         if agent.running is None:
             agent.holds = False  # a prompt that is typed after an interrupt goes on
@@ -284,7 +332,8 @@ class Chat:
         del agent.waiting[at]
         if outcome.exit:
             self.say_failure(outcome.error)
-            self.screen.put(text)
+            self.say_note(_NOT_SENT)
+            await self.look_at_current()
             return
         queued = QueuedPrompt(text, str(outcome.document["messageId"]))
         if queued not in agent.waiting:  # the inbox may have been looked at meanwhile
@@ -294,7 +343,7 @@ class Chat:
     def _go_on(self, agent: ChatAgent) -> None:
         """Send the next prompt that waits, if it is time."""
         is_time = agent.running is None and agent.waiting and not agent.holds
-        if is_time and agent.waiting[0].message_id:
+        if is_time and not self._is_leaving and agent.waiting[0].message_id:
             self.send_next(agent)
 
     # Turns.

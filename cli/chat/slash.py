@@ -115,14 +115,7 @@ class SlashCommands:
 
     async def _after(self) -> None:
         """Look what a verb has changed."""
-        current = self._chat.current
-        if current is not None:
-            outcome = await self._chat.ask("inspect", current.id)
-            if outcome.exit:
-                self._chat.say_note(f"{current.label} is gone; /new begins another")
-                self._chat.current = None
-            else:
-                self._chat.take_document(outcome.document)
+        await self._chat.look_at_current()
         await self._chat.list_agents()
 
     async def _at_terminal(self, verb: str, words: tuple[str, ...]) -> None:
@@ -187,8 +180,9 @@ class SlashCommands:
     async def _drop(self, agent: ChatAgent, words: tuple[str, ...]) -> None:
         waiting = list(agent.waiting)
         try:
-            chosen = waiting if words == ("all",) else [waiting[int(words[0]) - 1]]
-        except (IndexError, ValueError):
+            by_number = dict(enumerate(waiting, 1))
+            chosen = waiting if words == ("all",) else [by_number[int(words[0])]]
+        except (IndexError, KeyError, ValueError):
             raise UsageError("/queue drop N, or /queue drop all") from None
         for one in chosen:
             outcome = await self._chat.ask("queue", agent.id, drop=one.message_id)

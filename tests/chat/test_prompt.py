@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
-from chat_terminal import TURN, ChatTerminal, begin, delta, needs_tmux, sleep, text
+from chat_terminal import PROGRAM, TURN, ChatTerminal, begin, delta, needs_tmux, sleep, text
 
 pytestmark = needs_tmux
 
@@ -317,3 +319,146 @@ def test_a_terminal_of_any_size_takes_a_prompt(chat: Start, columns: int, rows: 
     (log,) = (terminal.root / "agents").glob("[a-z]*/events.jsonl")
     terminal.wait_until(lambda _: b'"turn.complete"' in log.read_bytes(), "the answer")
     assert "Traceback" not in terminal.shown
+
+
+def test_lines_typed_before_the_prompt_is_there_and_right_before_leaving_are_sent_or_kept(
+    chat: Start,
+) -> None:
+    """Each is a prompt of its own, in its order."""
+    terminal = chat("--version")
+    terminal.agentsdir("new", "--name", "talk")
+    wait = f"echo ready; sleep 1; exec {sys.executable} -c '{PROGRAM}' chat talk"
+    terminal.tmux("respawn-pane", "-k", "sh", "-c", wait.replace("'agentsdir'", '"agentsdir"'))
+    terminal.wait_for("^ready")
+    terminal.keys("one", "Enter", "two", "Enter", "three", "Enter", "half")
+    terminal.wait_for("^> three\n\nthree")
+    terminal.wait_for("^> half")
+
+    terminal.keys("C-u", "four", "Enter", "five", "Enter", "C-d", "C-d")
+    terminal.wait_until(lambda _: terminal.has_ended, "the end")
+    pending = terminal.inspect("talk")["pending"]
+    assert isinstance(pending, list)
+    log = terminal.agentsdir("log", "talk", "--no-pager")
+    sent = re.findall("^> (.*)", log, re.MULTILINE)
+    kept = [one["content"][0]["text"] for one in pending]
+    assert list(dict.fromkeys(sent + kept)) == ["one", "two", "three", "four", "five"]
+
+
+def test_a_command_that_leaving_overtakes_is_named(chat: Start) -> None:
+    """It is not done, and the prompts behind it are kept."""
+    terminal = chat()
+    terminal.line("/new talk")
+    terminal.wait_for("^── talk")
+    terminal.keys("a", "Enter", "/tag +x", "Enter", "b", "Enter", "C-d", "C-d")
+    shown = terminal.wait_until(lambda _: terminal.has_ended, "the end")
+    assert "not done, since you left: /tag +x" in terminal.shown or "+x" in shown
+    log = (next((terminal.root / "agents").glob("[a-z]*")) / "events.jsonl").read_text()
+    assert '"text":"b"' in log
+
+
+def test_leaving_in_mid_turn_keeps_what_was_shown_of_the_answer(chat: Start) -> None:
+    """As an interrupt does."""
+    terminal = scripted(chat, begin("a"), delta("a", "word after word"), LONG)
+    terminal.line("go")
+    terminal.wait_for("^word after word")
+    terminal.keys("C-d")
+    terminal.wait_for_status("Ctrl-D again leaves")
+    terminal.keys("C-d")
+    terminal.wait_until(lambda _: terminal.has_ended, "the end")
+    terminal.wait_for("^word after word")
+
+
+def test_a_mark_of_the_end_of_a_paste_in_the_pasted_text_ends_no_paste(chat: Start) -> None:
+    """What is behind it are no keys, however often and with whatever marks."""
+    terminal = chat()
+    terminal.paste("a\x1b[201~b\r/quit\r\x1b[200~c\x1b[201~\r/quit\r")
+    terminal.wait_for("^> ab\n/quit\nc\n/quit$")
+    terminal.type("!")
+    terminal.wait_for("^!")
+    assert not terminal.has_ended
+
+
+def test_after_a_stop_by_a_signal_keys_are_keys_again(chat: Start) -> None:
+    """The shell has set the terminal up for itself meanwhile."""
+    terminal = chat("--version")
+    terminal.tmux("respawn-pane", "-k", "bash", "--norc", "-i")
+    program = PROGRAM.replace("'", '"')
+    terminal.line(f"PS1='$ '; {sys.executable} -c '{program}' chat & fg")
+    terminal.wait_for_status("no agent yet")
+    (running,) = subprocess.run(
+        ["pgrep", "-P", str(terminal.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    os.kill(int(running), signal.SIGSTOP)
+    terminal.wait_for("Stopped")
+    terminal.line("fg")
+    terminal.wait_for_status("no agent yet")
+    terminal.line("hello again")
+    terminal.wait_for("^> hello again\n\nhello again")
+
+
+def test_ctrl_c_in_a_pager_is_the_pagers(chat: Start) -> None:
+    """The turn behind it goes on."""
+    terminal = scripted(
+        chat,
+        TURN, text("a", "\n\n".join(f"line {n}" for n in range(100))), TURN, LONG,
+        AGENTSDIR_PAGER="less",
+    )  # fmt: skip
+    terminal.line("one")
+    terminal.wait_for("^line 99")
+    terminal.line("two")
+    terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
+    terminal.line("/log")
+    terminal.wait_until(
+        lambda _: terminal.screen[-2].startswith(":") or ":" in terminal.screen, "less"
+    )
+    terminal.keys("C-c")
+    time.sleep(0.5)
+    terminal.keys("C-c")
+    terminal.type("q")
+    terminal.wait_for_status("talk · working")
+    assert not terminal.has_ended
+
+
+@pytest.mark.parametrize(
+    "editor", ["rm", "false", "/nonexistent/editor", "sh -c 'printf \"\\377\" > $0'"]
+)
+def test_an_editor_that_fails_leaves_the_line_as_it_was(chat: Start, editor: str) -> None:
+    """One that removes the file, fails, is not there, or writes what is no text."""
+    terminal = chat(VISUAL=editor)
+    terminal.type("orig")
+    terminal.wait_for("^> orig")
+    terminal.keys("C-x", "C-e")
+    terminal.wait_for_status("the line is as it was")
+    terminal.type("inal")
+    shown = terminal.wait_for("^> original")
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_ends_the_prompt_and_says_nothing_of_the_program(chat: Start, number: int) -> None:
+    """Also while it completes a line."""
+    terminal = scripted(chat, LONG)
+    terminal.line("go")
+    terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
+    terminal.type("/s @" + "a word " * 20)
+    os.kill(terminal.pid, number)
+    terminal.wait_until(lambda _: terminal.has_ended, "the end")
+    assert "Traceback" not in terminal.shown
+    assert terminal.inspect("talk")["openTurn"] is None
+    status = "#{pane_dead_status}"
+    terminal.wait_until(
+        lambda _: terminal.tmux("display-message", "-p", status).strip() == str(128 + number),
+        "the exit code",
+    )
+
+
+def test_queue_drop_counts_from_one(chat: Start) -> None:
+    """0 and numbers below it are none."""
+    terminal = scripted(chat, LONG)
+    terminal.line("one")
+    terminal.line("two")
+    terminal.wait_for("^1 queued: two")
+    for number in ("0", "-1"):
+        terminal.line(f"/queue drop {number}")
+    terminal.wait_until(lambda shown: shown.count("/queue drop N, or /queue drop all") == 2, "a no")
+    assert "1 queued: two" in terminal.shown
