@@ -211,7 +211,9 @@ class Program:
     def __init__(self, command: Sequence[str], *, cwd: str, environment: Mapping[str, str]) -> None:
         if not os.path.isdir(cwd):  # noqa: PTH112, what Popen says of it names the program
             raise ProviderError(
-                f"the working directory {cwd} is gone", hint="make it again", kind="no-folder"
+                f"the working directory {cwd} is gone",
+                hint="`agentsdir set AGENT cwd=DIR` gives the agent another one",
+                kind="no-folder",
             )
         try:
             self._popen = subprocess.Popen(

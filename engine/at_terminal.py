@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agentsdir.adapters.protocol import TerminalSession, program_of
 from agentsdir.engine.providers import (
     apply_profile,
+    check_folder,
     find_provider,
     mode_of,
     open_provider,
@@ -43,14 +44,19 @@ class Opened(NamedTuple):
 
 
 def check_opens(paths: AgentPaths) -> None:
-    """Raise `UsageError` (kind ``no-program``) for an agent whose provider runs no program."""
+    """Raise `UsageError` (kind ``no-program``) for an agent whose provider runs no program.
+
+    Raises `SessionStateError` (kind ``no-folder``) where the working directory is gone.
+    """
     state = read_agent(paths).state
-    if program_of(find_provider(state)[1]) is None:
+    provider = find_provider(state)[1]
+    if program_of(provider) is None:
         raise UsageError(
             f"{state.session.provider_name} runs no program that could be opened",
             hint=f"`agentsdir log {paths.id}` shows what was said",
             kind="no-program",
         )
+    check_folder(paths, state, provider)
 
 
 def open_client(

@@ -18,7 +18,7 @@ from agentsdir.engine.close import remove_if_finished
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import pending_children, subagent_blocks
 from agentsdir.engine.outbox import deliver_waiting
-from agentsdir.engine.providers import find_provider
+from agentsdir.engine.providers import check_folder, find_provider
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.replay import recorded_event
 from agentsdir.engine.result import Ending, QueuedMessage, TurnResult, milliseconds, tools_of
@@ -96,11 +96,12 @@ def send_message(
         options: for the turn of this message.
         alone: run no turns of other agents afterwards.
 
-    Raises `SessionStateError` for a terminated session, `Busy` or `SlotsHeld` (the message stays
-    queued), `BudgetSpent` (it is not queued, unless the messages before it spent the budget, or it
-    has an id), `ProviderError` when the turn failed (which is recorded) or when this root may start
-    no provider (then nothing is queued), and `UsageError` for a permission mode where the provider
-    runs no program.
+    Raises `SessionStateError` for a terminated session, or (kind ``no-folder``, with nothing
+    queued) where the working directory is gone and the message has no id, `Busy` or `SlotsHeld`
+    (the message stays queued), `BudgetSpent` (it is not queued, unless the messages before it spent
+    the budget, or it has an id), `ProviderError` when the turn failed (which is recorded) or when
+    this root may start no provider (then nothing is queued), and `UsageError` for a permission mode
+    where the provider runs no program.
     """
     _check(services, paths, options)
     with services.disk.synced_at_end():
@@ -108,6 +109,7 @@ def send_message(
         known = read_agent(paths).state
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
+            check_folder(paths, known, find_provider(known)[1])
         queued = enqueue_and_read(services, paths, message, known)
         dispatcher.known[paths.id] = queued.state
         return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
@@ -128,6 +130,8 @@ def run_inbox(
     """
     _check(services, paths, options)
     with services.disk.synced_at_end():
+        known = read_agent(paths).state
+        check_folder(paths, known, find_provider(known)[1])
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
         return dispatcher.run_all(paths, options, wait=limits.turn)
 

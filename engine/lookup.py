@@ -9,6 +9,7 @@ import hashlib
 import math
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.formats import ids, times
@@ -48,7 +49,6 @@ from agentsdir.formats.store.state import SessionState, pending_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.agent import Reading
@@ -414,22 +414,35 @@ def last_agent(layout: Layout, folder: str, provider: str = "") -> Resolved:
         folder: the real path of the working directory.
         provider: the name of the agent's provider; any, if it is empty.
 
-    Raises `NoSuchAgent` when there is none.
+    Raises `NoSuchAgent` when there is none; it names an agent whose folder may be this one now.
     """
+    elsewhere: dict[str, str] = {}
 
-    def is_wanted(_: ListedAgent, document: dict[str, Any]) -> bool:
-        return (
-            _is_of_kind(document, STRATEGIES[FOREGROUND])
-            and document["cwd"] == folder
-            and provider in ("", document["provider"])
+    def is_wanted(listed: ListedAgent, document: dict[str, Any]) -> bool:
+        is_meant = _is_of_kind(document, STRATEGIES[FOREGROUND]) and provider in (
+            "",
+            document["provider"],
         )
+        if is_meant and document["cwd"] != folder:
+            elsewhere[document["cwd"]] = document["name"] or listed.paths.id
+        return is_meant and document["cwd"] == folder
 
     whose = f"{provider} agent" if provider else "agent"
     missing = NoSuchAgent(
         f"no live {whose} of {folder} in {layout.root}",
         hint="`agentsdir list` shows all agents, and `agentsdir new` makes one",
     )
-    return _most_recent(layout, is_wanted, missing)
+    try:
+        return _most_recent(layout, is_wanted, missing)
+    except NoSuchAgent:
+        for gone, name in elsewhere.items():
+            if not Path(gone).is_dir():
+                missing.hint = (
+                    f"{name} is of {gone}, which is gone; if that was moved here, "
+                    f"`agentsdir set {name} cwd=.`"
+                )
+                break
+        raise
 
 
 def _most_recent(

@@ -19,7 +19,14 @@ from agentsdir.adapters.protocol import (
 )
 from agentsdir.engine.turn_lock import turn_marks
 from agentsdir.formats import ids
-from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, Terminated, UsageError
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    Invalid,
+    ProviderError,
+    SessionStateError,
+    Terminated,
+    UsageError,
+)
 from agentsdir.formats.store.agent import (
     creation_of,
     load_sound,
@@ -354,6 +361,17 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
+def check_folder(paths: AgentPaths, state: AgentState, provider: Provider) -> None:
+    """Raise `SessionStateError` (kind ``no-folder``) where a program has no folder to run in."""
+    if isinstance(provider, ProgramProvider) and not Path(state.cwd).is_dir():
+        name = state.name or paths.id
+        raise SessionStateError(
+            f"the working directory {state.cwd} is gone",
+            hint=f"if it was moved, `agentsdir set {name} cwd=.` in its new place",
+            kind="no-folder",
+        )
+
+
 def apply_profile(
     services: Services,
     paths: AgentPaths,
@@ -369,19 +387,16 @@ def apply_profile(
     Args:
         anew: write it although a turn succeeded: the provider may have changed.
 
-    Raises what `load_profile` raises, and `AgentsdirError` when the system refuses, or (kind
-    ``no-folder``) when the working directory is gone, and `Invalid` (kind ``private-folder``) when
+    Raises what `load_profile` raises, `AgentsdirError` when the system refuses, what `check_folder`
+    raises, and `Invalid` (kind ``private-folder``) when
     a file would stand where programs keep settings.
     """
     done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
     if not state.profile or done_before or not isinstance(provider, ProgramProvider):
         return
     wanted = provider.workspace_files(load_profile(services.layout, state.profile))
+    check_folder(paths, state, provider)
     folder = Path(state.cwd)
-    if not folder.is_dir():
-        raise AgentsdirError(
-            f"the working directory {folder} is gone", hint="make it again", kind="no-folder"
-        )
     for name in sorted(wanted):
         if services.is_private(folder / checked_name(name)):
             raise Invalid(

@@ -90,10 +90,6 @@ def run(
 
 def _run(env: Environment, program: TerminalProgram, cwd: str) -> int:
     """Run a program at the terminal, as a part of this job, and return its exit code."""
-    if not os.path.isdir(cwd):  # noqa: PTH112, what Popen says of it names the program
-        raise ProviderError(
-            f"the working directory {cwd} is gone", hint="make it again", kind="no-folder"
-        )
     with _kept_terminal(env.stdin.fileno()):
         try:
             process = subprocess.Popen(program.command, cwd=cwd, env=program.environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,7 +102,7 @@ def _changes(env: Environment, given: Mapping[str, str]) -> Changes:
         check_text(value)
     changes = Changes(model=given.get("model"))
     if "cwd" in given:
-        folder = env.cwd / given["cwd"]
+        folder = _folder(env, given["cwd"])
         if not given["cwd"] or not folder.is_dir():
             raise UsageError(f"cwd={given['cwd']} is no folder", hint="cwd=. is this one")
         changes = changes._replace(cwd=str(folder.resolve()))
@@ -113,6 +114,12 @@ def _changes(env: Environment, given: Mapping[str, str]) -> Changes:
     if "budget" in given:
         changes = changes._replace(budget=parse_budget(given["budget"]))
     return changes
+
+
+def _folder(env: Environment, said: str) -> Path:
+    """Return a folder of the command line; a shell leaves the ~ of `cwd=~/x` as it is, or not."""
+    first, _, rest = said.partition("/")
+    return env.home / rest.lstrip("/") if first == "~" else env.cwd / said
 
 
 def _grant(

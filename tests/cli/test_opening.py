@@ -230,11 +230,32 @@ def test_an_untrusted_root_opens_nothing(shell: Any, agent: str) -> None:
 
 
 def test_a_folder_that_is_gone_opens_nothing(shell: Any, agent: str, terminal: Terminal) -> None:
-    """Exit 14, with the folder."""
+    """Exit 13, with the folder, and what names its new place."""
     other = shell.home / "other"
     other.mkdir()
-    shell.ok("set", agent, f"cwd={other}")
+    shell.ok("set", agent, "cwd=~/other")
     other.rmdir()
     terminal.type("agentsdir open fixer; echo ended $?")
-    terminal.see("is gone")
-    terminal.see("ended 1")
+    terminal.see("ended 13")
+    shown = " ".join(terminal.console.shown.split())
+    assert f"agentsdir: the working directory {other} is gone" in shown
+    assert "--session-id" not in shown
+
+
+def test_in_a_folder_that_is_gone_no_turn_begins(shell: Any, agent: str) -> None:
+    """Exit 13, with what names its new place; nothing is queued, and no turn fails."""
+    (shell.home / "old").mkdir()
+    shell.ok("set", agent, "cwd=~/old")
+    (shell.home / "old").rename(shell.home / "new")
+    before = shell.log(agent)
+    for words in (["send", "fixer", "hi"], ["send", "--no-message", "fixer"]):
+        done = shell(*words, "--json")
+        assert (done.code, done.error["kind"]) == (13, "no-folder")
+        assert "`agentsdir set fixer cwd=.`" in done.error["hint"]
+    assert shell.log(agent) == before
+
+    shell.cwd = shell.home / "new"
+    done = shell("send", "-c", "hi", "--json")
+    assert done.code == 10
+    assert str(shell.home / "old") in done.error["hint"]
+    assert "`agentsdir set fixer cwd=.`" in done.error["hint"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import tarfile
 import time
@@ -26,6 +27,7 @@ def test_set_gives_an_agent_another_folder(shell: Any) -> None:
 
     row = shell.ok("set", agent, "cwd=moved", "--json").json
     shell.ok("set", agent, "cwd=moved")
+    shell.ok("set", agent, f"cwd=~/{os.path.relpath(shell.cwd / 'moved', shell.home)}")
 
     moved = str(shell.cwd / "moved")
     assert row["agentId"] == agent

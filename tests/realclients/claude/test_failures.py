@@ -103,15 +103,16 @@ def test_a_client_that_only_says_why_it_will_not_run_is_quoted(desk: Desk) -> No
 
 
 def test_a_working_directory_that_is_gone_is_named(desk: Desk, tmp_path: Path) -> None:
-    """Making it again is enough to go on."""
+    """With what names its new place; no turn begins."""
     cwd = tmp_path / "project"
     cwd.mkdir()
     agent = desk.new("--cwd", str(cwd))
     desk.send(agent, "hello")
     cwd.rename(tmp_path / "moved")
     done = desk.send(agent, "again", "--json")
-    assert (done.code, done.error["kind"]) == (14, "no-folder"), done
+    assert (done.code, done.error["kind"]) == (13, "no-folder"), done
     assert str(cwd) in done.error["message"]
+    assert f"`agentsdir set {agent} cwd=.`" in done.error["hint"]
 
 
 def test_an_id_that_the_client_has_already_is_refused_by_it(desk: Desk) -> None:
