@@ -417,7 +417,28 @@ def environment_of(host: Host, not_inherited: AbstractSet[str]) -> dict[str, str
         not_inherited: variables of a client that runs agentsdir, which are left out.
     """
     inherited = {k: v for k, v in host.variables.items() if k not in not_inherited}
-    return {"HOME": str(host.home), **inherited, **host.environment, **host.marks}
+    environment = {"HOME": str(host.home), **inherited, **host.environment, **host.marks}
+    # A client that is a script has its interpreter looked up, in the agent's folder.
+    return {**environment, "PATH": search_path(environment)}
+
+
+def search_path(environment: Mapping[str, str]) -> str:
+    """Return the folders of a `$PATH` in which programs are looked up.
+
+    Empty and relative entries mean another folder for each process, such as that of a project which
+    comes from a stranger, so they are left out. Without any folder it is the system's default.
+    """
+    folders = environment.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(filter(os.path.isabs, folders)) or os.defpath
+
+
+def find_program(name: str, environment: Mapping[str, str]) -> str | None:
+    """Return the absolute path of the program that a name means; None where there is none.
+
+    A name with a slash is a path, from the current folder; others are looked up in `search_path`.
+    """
+    found = shutil.which(name, path=search_path(environment))
+    return found and os.path.abspath(found)  # noqa: PTH100, links stay as they are
 
 
 def command_of(
@@ -432,7 +453,7 @@ def command_of(
     Raises `ProviderError` (kind ``no-client``).
     """
     program, *given = host.command or (provider,)
-    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    found = find_program(program, environment)
     if found is None:
         raise ProviderError(
             f"there is no program {program!r} to run",

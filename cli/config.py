@@ -110,11 +110,11 @@ def default_provider(env: Environment) -> str:
 
 
 def _is_installed(env: Environment, name: str, config: Config) -> bool:
-    import shutil  # for this alone
+    from agentsdir.adapters.processes import find_program  # for this alone
 
     said = config.providers.get(name, ProviderConfig())
-    path = {**env.variables, **said.environment}.get("PATH", os.defpath)
-    return shutil.which((said.command or (name,))[0], path=path) is not None
+    environment = {**env.variables, **said.environment}
+    return find_program((said.command or (name,))[0], environment) is not None
 
 
 def read_own(path: Path, uid: int) -> bytes:

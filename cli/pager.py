@@ -25,8 +25,10 @@ def pager_of(env: Environment) -> list[str]:
     """Return the pager's program and arguments; none where no pager is wanted.
 
     It is `$AGENTSDIR_PAGER`, else `$PAGER`, split into words as a shell would, without a shell;
-    else `less`. Empty, or `cat`, is no pager.
+    else `less`. Empty, or `cat`, is no pager. The program is given by its absolute path.
     """
+    from agentsdir.adapters.processes import find_program  # for a terminal alone
+
     for name in ("AGENTSDIR_PAGER", "PAGER"):
         if name in env.variables:
             try:
@@ -34,8 +36,16 @@ def pager_of(env: Environment) -> list[str]:
             except ValueError:  # a quote without its end
                 note(env, f"${name} is no command line; there is no pager")
                 return []
-            return [] if words in ([], ["cat"]) else words
-    return ["less"] if env.variables.get("TERM", "dumb") not in ("", "dumb") else []
+            if words in ([], ["cat"]):
+                return []
+            if program := find_program(words[0], env.variables):
+                return [program, *words[1:]]
+            note(env, f"the pager {words[0]!r} does not start: there is no such program")
+            return []
+    if env.variables.get("TERM", "dumb") in ("", "dumb"):
+        return []
+    less = find_program("less", env.variables)
+    return [less] if less else []
 
 
 @contextmanager
@@ -92,6 +102,5 @@ def _start(env: Environment) -> subprocess.Popen[str] | None:
             errors="backslashreplace",
         )
     except OSError as error:
-        if words != ["less"]:  # that one is only a guess
-            note(env, f"the pager {words[0]!r} does not start: {error.strerror}")
+        note(env, f"the pager {words[0]!r} does not start: {error.strerror}")
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -22,7 +21,7 @@ from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_fold
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
 from agentsdir.adapters.gemini.stream import GeminiTranslator, JoinedTurn, PendingFollower
-from agentsdir.adapters.processes import Program, command_of, environment_of
+from agentsdir.adapters.processes import Program, command_of, environment_of, find_program
 from agentsdir.adapters.protocol import ProviderSettings, RuleMeaning, TerminalProgram
 from agentsdir.formats import blocks
 from agentsdir.formats.blocks import MAIN, make_block
@@ -61,8 +60,8 @@ def names_by_hash(host: Host) -> bool:
     Only the package is read, no program is started: without a package the client counts as newer.
     """
     program, *given = host.command or (COMMAND,)
-    search = {**host.variables, **host.environment}.get("PATH", os.defpath)
-    found = _packaged_version([shutil.which(program, path=search) or program, *given])
+    environment = {**host.variables, **host.environment}
+    found = _packaged_version([find_program(program, environment) or program, *given])
     return () < found < _NAMES_BY_SLUG
 
 

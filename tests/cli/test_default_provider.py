@@ -80,6 +80,18 @@ def test_the_command_of_config_toml_counts_as_the_client(undecided: Any, tmp_pat
     assert provider_of(undecided, undecided.new()) == "gemini"
 
 
+@pytest.mark.parametrize("entry", ["", ".", "bin"])
+def test_a_program_in_the_current_folder_is_no_client(
+    undecided: Any, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """Nor one that a relative or empty entry of PATH finds: the folder may be a stranger's."""
+    undecided.variables["PATH"] = str(undecided.cwd / entry)
+    install(undecided, "claude")
+    undecided.variables["PATH"] = f"{entry}:/nowhere"
+    monkeypatch.chdir(undecided.cwd)
+    assert provider_of(undecided, undecided("new").out.strip()) == "echo"
+
+
 def test_what_is_nearer_decides(undecided: Any) -> None:
     """The option, the variable, settings.toml, config.toml, in this order."""
     undecided.new("--provider", "echo")

@@ -82,7 +82,7 @@ def test_a_pager_that_does_not_start_is_named_and_the_text_is_shown(screen: Typi
 
     assert shown == "text\n"
     assert (
-        said == "agentsdir: the pager '/no/such/pager' does not start: No such file or directory\n"
+        said == "agentsdir: the pager '/no/such/pager' does not start: there is no such program\n"
     )
 
 
@@ -99,12 +99,38 @@ def test_a_reader_who_leaves_early_ends_the_block_without_an_error(screen: Typis
     assert shown_through(screen, {"PAGER": reader}, "x" * 1_000_000) == ("enough\n", "")
 
 
-def test_less_is_asked_for_colours_and_leaves_a_short_text_there(screen: Typist) -> None:
+def test_less_is_asked_for_colours_and_leaves_a_short_text_there(
+    screen: Typist, tmp_path: Path
+) -> None:
     """LESS is FRX unless the user has one."""
     say = f"{sys.executable} -c \"import os; print(os.environ['LESS'])\""
     assert shown_through(screen, {"PAGER": say, "LESS": "S"})[0] == "S\n"
-    assert pager_of(at(io.StringIO(), {"TERM": "xterm"})) == ["less"]
-    assert pager_of(at(io.StringIO(), {"TERM": "dumb"})) == []
+    less = program(tmp_path / "less")
+    assert pager_of(at(io.StringIO(), {"TERM": "xterm", "PATH": str(tmp_path)})) == [str(less)]
+    assert pager_of(at(io.StringIO(), {"TERM": "dumb", "PATH": str(tmp_path)})) == []
+
+
+def program(path: Path) -> Path:
+    """Make a program that does nothing."""
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("entries", ["", ":/nowhere", "/nowhere:", ".:/nowhere"])
+def test_no_pager_is_taken_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: str
+) -> None:
+    """Not by an empty or relative entry of PATH: the folder may be a stranger's clone."""
+    program(tmp_path / "my-less")
+    program(tmp_path / "less")
+    monkeypatch.chdir(tmp_path)
+    env = at(io.StringIO(), {"TERM": "xterm", "PAGER": "my-less", "PATH": entries})
+    assert pager_of(env) == []
+    assert "the pager 'my-less' does not start" in env.stderr.getvalue()  # type: ignore[attr-defined]
+    del env.variables["PAGER"]  # type: ignore[attr-defined]
+    assert str(tmp_path) not in "".join(pager_of(env))
+    assert "less" not in pager_of(env)
 
 
 def test_ctrl_c_is_the_pagers(screen: Typist) -> None:

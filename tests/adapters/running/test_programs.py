@@ -15,6 +15,7 @@ from commands import until
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.processes import Program
+from agentsdir.adapters.protocol import Host
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.rows import LINE_CAP
 
@@ -149,6 +150,25 @@ def test_what_cannot_be_run_is_named(
     with pytest.raises(ProviderError, match=named) as refused:
         Program(command, cwd=str(tmp_path / cwd), environment={"PATH": os.defpath})
     assert refused.value.kind == kind
+
+
+@pytest.mark.parametrize("entry", ["", ".", "here"])
+def test_no_program_is_found_by_a_relative_entry_of_the_search_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """It would be another one in the agent's folder, where the client starts."""
+    for folder in ("launch", "launch/here", "bin"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "client").write_text("#!/bin/sh\n")
+        (tmp_path / folder / "client").chmod(0o755)
+    monkeypatch.chdir(tmp_path / "launch")
+    assert processes.find_program("client", {"PATH": f"{entry}:/nowhere"}) is None
+    found = processes.find_program("client", {"PATH": f"{entry}:{tmp_path}/bin"})
+    assert found == str(tmp_path / "bin/client")
+    # A path is the user's own word for it, and means the same wherever the client starts.
+    assert processes.find_program("./client", {}) == str(tmp_path / "launch/client")
+    host = Host(tmp_path, {"PATH": f"{entry}:{tmp_path}/bin:"})
+    assert processes.environment_of(host, frozenset())["PATH"] == f"{tmp_path}/bin"
 
 
 def test_the_end_is_the_end_of_all_that_it_started(
