@@ -13,7 +13,7 @@ import signal
 import subprocess
 import termios
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from unicodedata import east_asian_width
 
@@ -52,29 +52,46 @@ def confirm(
         return text.lower() in _YES
 
     shown = [one_line(line) for line in lines]
-    return _ask(terminal, lambda _terminal: shown, prompt, decide, notify, asker=asker)
+    return _ask(terminal, lambda _: shown, prompt, decide, notify, lambda: None, asker=asker)
 
 
 _YES = ("y", "yes")
 _NO = ("", "n", "no")
 
 
-def ask_at_terminal(env: Environment, question: Question) -> Answer | None:
+def ask_at_terminal(
+    env: Environment,
+    question: Question,
+    settled: Callable[[], _T | None],
+    take: Callable[[Answer], _T],
+) -> _T | None:
     """Ask at the terminal whether a tool may run; None where stderr is none.
+
+    Args:
+        settled: called when it is this question's turn; what it returns stands for the answer, and
+            nothing is asked. It returns None where the user is to be asked.
+        take: called with the answer, before another question has its turn; what it returns is
+            returned.
 
     Raises `OSError` as `confirm` does.
     """
     if not env.stderr.isatty():
         return None
     asking = _ToolQuestion(env, question)
+
+    def decide(terminal: _Terminal, text: str) -> _T | None:
+        answer = asking.decide(terminal, text)
+        return None if answer is None else take(answer)
+
     # A note that the question has to wait is not drawn over, either.
     with env.without_status():
         return _ask(
             env.terminal,
             asking.lines,
             asking.prompt,
-            asking.decide,
+            decide,
             env.notify,
+            settled,
             asker=question.asker,
         )
 
@@ -93,6 +110,7 @@ def _ask(
     prompt: str,
     decide: Callable[[_Terminal, str], _T | None],
     notify: Callable[[str], None],
+    settled: Callable[[], _T | None],
     *,
     asker: str,
 ) -> _T:
@@ -106,6 +124,7 @@ def _ask(
         prompt: the text in front of the answer.
         decide: returns what a line means; None where the question has to be asked again.
         notify: called with a sentence when the question has to wait.
+        settled: returns what stands for the answer when it is the question's turn, or None.
         asker: the subject of that sentence.
 
     Raises `OSError` if the terminal cannot be opened, is closed, or cannot be read from because no
@@ -117,8 +136,10 @@ def _ask(
             while True:
                 _wait_for_foreground(descriptor, notify, asker)
                 with _terminal_lock(descriptor, notify, asker):
-                    opened = _Terminal(descriptor, *_size(descriptor))
-                    answer = _answer(opened, lines(opened), prompt, decide)
+                    answer = settled()
+                    if answer is None:
+                        opened = _Terminal(descriptor, *_size(descriptor))
+                        answer = _answer(opened, lines(opened), prompt, decide)
                 if answer is not None:
                     return answer
     finally:
@@ -192,13 +213,16 @@ class _ToolQuestion:
                 return Answer(allowed=True, keep=keep)
         if rest == "" and word == "v":
             self._show_all(terminal)
+        elif rest == "" and word == "?":
+            _write(terminal.descriptor, "".join(f"{line}\n" for line in self._help()))
         else:
-            _write(terminal.descriptor, "".join(f"{line}\n" for line in self._help(word)))
+            letters = "".join(f", {key}" for key, _, _ in self._keys)
+            text = f"That is no answer: y, n, n REASON{letters}, or ? for help.\n"
+            _write(terminal.descriptor, text)
         return None
 
-    def _help(self, word: str) -> list[str]:
-        lines = [] if word == "?" else ["That is no answer."]
-        lines += [
+    def _help(self) -> list[str]:
+        lines = [
             "  y         yes, this once",
             "  n         no",
             "  n REASON  no, and why, for the model",
@@ -291,12 +315,43 @@ def _terminal_lock(descriptor: int, notify: Callable[[str], None], asker: str) -
         notify_at = time.monotonic() + _NOTIFY_AFTER
         while not _try_lock(lock):
             if time.monotonic() >= notify_at:
+                _write(descriptor, "\n")  # the open question's prompt has none
                 notify(f"{asker} waits with a question: another one is open at this terminal")
+                _have_prompt_drawn(descriptor)
                 notify_at = float("inf")
             time.sleep(_POLL_INTERVAL)
         yield
     finally:
         os.close(lock)
+
+
+def _have_prompt_drawn(descriptor: int) -> None:
+    """Have the process whose question is open draw its prompt again, below what was written.
+
+    To every other process in the foreground, and to that one where it is stopped, the signal means
+    nothing.
+    """
+    with suppress(OSError):
+        os.killpg(os.tcgetpgrp(descriptor), signal.SIGWINCH)
+
+
+@contextmanager
+def _signals_to_draw(descriptor: int) -> Iterator[list[int]]:
+    """Yield a list that gets an entry whenever `_have_prompt_drawn` is called elsewhere."""
+    came: list[int] = []
+    size = _size(descriptor)
+
+    def take(number: int, _frame: object) -> None:
+        nonlocal size
+        known, size = size, _size(descriptor)
+        if size == known:  # else the terminal has a new size
+            came.append(number)
+
+    before = signal.signal(signal.SIGWINCH, take)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGWINCH, before or signal.SIG_DFL)
 
 
 def _try_lock(lock: int) -> bool:
@@ -329,29 +384,37 @@ def _answer(
     descriptor = terminal.descriptor
     _write(descriptor, "\n" + "".join(f"{line}\n" for line in lines))
     time.sleep(READING_TIME)
-    while True:
-        # Also half a line that has no Enter yet, which the terminal keeps as well.
-        termios.tcflush(descriptor, termios.TCIFLUSH)
-        _write(descriptor, prompt)
-        line = _read_line(descriptor)
-        if line is None:
-            return None
-        if select.select([descriptor], [], [], _PASTE_GAP)[0]:
-            _write(descriptor, "Several lines came at once, which is no answer.\n")
-        else:
+    with _signals_to_draw(descriptor) as came:
+        while True:
+            # Also half a line that has no Enter yet, which the terminal keeps as well.
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+            came.clear()
+            _write(descriptor, prompt)
+            line = _read_line(descriptor, came)
+            if line is None:
+                return None
+            if came and not line.endswith((b"\n", b"\r")):
+                continue  # a note stands below the prompt, and half a line above it
+            if select.select([descriptor], [], [], _PASTE_GAP)[0]:
+                _write(descriptor, "Several lines came at once, which is no answer.\n")
+                continue
             answer = decide(terminal, line.decode(errors="replace").strip())
             if answer is not None:
                 return answer
 
 
-def _read_line(descriptor: int) -> bytes | None:
-    """Return the next line, or the rest before the end of input; None in the background."""
+def _read_line(descriptor: int, came: list[int]) -> bytes | None:
+    """Return the next line, or the rest before the end of input; None in the background.
+
+    Args:
+        came: the line ends as soon as this has an entry.
+    """
     line = b""
-    while not line.endswith((b"\n", b"\r")):
+    while not line.endswith((b"\n", b"\r")) and not came:
         ready = select.select([descriptor], [], [], _POLL_INTERVAL)[0]
         if not _in_foreground(descriptor):
             return None
-        if ready:
+        if ready and not came:
             piece = os.read(descriptor, 4096)
             if not piece:
                 return line

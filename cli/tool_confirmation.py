@@ -70,7 +70,7 @@ class ToolConfirmation:
 
     def __call__(self, request: ToolRequest) -> Decision:
         """Return the decision. Raises `HookFailed` if the hook gives none; that is noted, too."""
-        is_allowed = not rules_allowing(request).isdisjoint((*self._rules_of_turn, *self.rules()))
+        is_allowed = self._is_allowed(request)
         is_subagent = self._state.descriptor.get("type") == "subagent"
         if is_subagent and not is_allowed:
             return deny_all(request)
@@ -85,6 +85,10 @@ class ToolConfirmation:
                 self._note_denial(request, decision.reason)
             return decision
         return Decision(allowed=True) if is_allowed else self._ask_user(request)
+
+    def _is_allowed(self, request: ToolRequest) -> bool:
+        """Tell whether a rule that holds now allows a call."""
+        return not rules_allowing(request).isdisjoint((*self._rules_of_turn, *self.rules()))
 
     def rules(self) -> tuple[str, ...]:
         """Return the rules of the user that hold for the agent now: they may change in a turn."""
@@ -133,15 +137,24 @@ class ToolConfirmation:
 
     def _ask_user(self, request: ToolRequest) -> Decision:
         """Ask the user. No answer is a no."""
-        ask = self._env.ask or partial(ask_at_terminal, self._env)
         question = self._question(request)
+        take = partial(self._decided, question)
+
+        def settled() -> Decision | None:
+            # The answer to a question that went before may have made a rule.
+            return Decision(allowed=True) if self._is_allowed(request) else None
+
         try:
-            answer = ask(question)
+            if self._env.ask is None:
+                decision = ask_at_terminal(self._env, question, settled, take)
+            else:
+                answer = self._env.ask(question)
+                decision = None if answer is None else take(answer)
         except OSError as error:
             reason = f"cannot ask at the terminal: {error.strerror}"
         else:
-            if answer is not None:
-                return self._decided(question, answer)
+            if decision is not None:
+                return decision
             reason = "there is neither a tool-confirmation hook nor a terminal to ask at"
             if self._env.ask is not None:
                 reason = "the question was not answered"

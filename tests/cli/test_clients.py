@@ -511,7 +511,7 @@ def test_what_is_no_answer_is_asked_again_and_help_says_what_is(shell: Any) -> N
     with Typist(b"yy\n", b"?\n", b"t\n", b"y\n", prompt=ASKS) as person:
         asking = confirmation(shell, tty=True, terminal=person.terminal)
         assert asking(REQUEST) == Decision(True)
-    assert person.shown.count("That is no answer.") == 2
+    assert person.shown.count("That is no answer: ") == 2
     assert "n REASON" in person.shown
 
 

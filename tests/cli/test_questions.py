@@ -106,12 +106,14 @@ def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
 
     desk.sees(PROMPT)
     desk.sees("waits with a question: another one is open at this terminal")
+    desk.sees(PROMPT, 2)
     shown = desk.console.shown
-    assert (shown.count(ASKED), shown.count(PROMPT)) == (1, 1)
+    assert shown.count(ASKED) == 1
     first, second = ("one", "two") if "agent one (" in shown.split(ASKED)[0] else ("two", "one")
     assert f"in {desk.shell.cwd}:" in shown
     desk.type("n")
-    desk.sees(PROMPT, 2)
+    desk.sees(ASKED, 2)
+    desk.sees(PROMPT, 3)
     assert f"agent {second} (" in desk.console.shown.split(ASKED)[1]
     assert not (desk.shell.cwd / f"{second}.out").read_text()
     desk.type("y")
@@ -119,6 +121,49 @@ def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
     letters = {"one": "a", "two": "b"}
     assert desk.said(f"{first}.out") == f"{letters[first]}: deny"
     assert desk.said(f"{second}.out") == f"{letters[second]}: allow"
+
+
+def test_an_answer_for_the_folder_answers_the_questions_that_wait(shell: Any, desk: Desk) -> None:
+    """They are checked against the rules again when it is their turn."""
+    desk.go()
+    desk.type("for name in one two; do agentsdir send -q $name a >$name.out & done; wait")
+    desk.sees("waits with a question: another one is open at this terminal")
+    desk.sees(PROMPT, 2)
+    desk.type("f")
+    assert (desk.said("one.out"), desk.said("two.out")) == ("a: allow", "a: allow")
+    assert desk.console.shown.count(ASKED) == 1
+    assert len(shell.ok("permissions").rows) == 1
+
+
+def test_a_note_of_another_process_leaves_the_prompt_whole(desk: Desk) -> None:
+    """The note stands on its own line, and the prompt is drawn again below it."""
+    desk.go()
+    desk.type("(agentsdir send -q one a >one.out & agentsdir send -q two b >two.out & wait)")
+    note = "waits with a question: another one is open at this terminal\n"
+    desk.sees(note)
+    prompt = f"{PROMPT}/t/a/f/?] "
+    until(lambda: desk.console.shown.endswith(prompt), "that the prompt is drawn again")
+    before, after = desk.console.shown.split(note)
+    assert before.splitlines()[-1].startswith("agentsdir: agent ")
+    assert after == prompt
+    desk.type("y")
+    desk.sees(ASKED, 2)
+    desk.sees(PROMPT, 3)
+    desk.type("y")
+    assert (desk.said("one.out"), desk.said("two.out")) == ("a: allow", "b: allow")
+
+
+def test_a_word_that_is_no_answer_gets_one_line_of_help(desk: Desk) -> None:
+    """All of it is shown for a question mark."""
+    desk.go()
+    desk.type("agentsdir send -q one a >one.out")
+    desk.sees(PROMPT)
+    desk.type("maybe")
+    desk.sees(PROMPT, 2)
+    said = desk.console.shown.split("maybe\n")[1].split(PROMPT)[0]
+    assert said == "That is no answer: y, n, n REASON, t, a, f, or ? for help.\n"
+    desk.type("n")
+    assert desk.said("one.out") == "a: deny"
 
 
 def test_no_status_is_drawn_over_a_question(desk: Desk) -> None:
