@@ -19,7 +19,7 @@ from agentsdir.cli.output import (
     print_lines,
     screen_width,
 )
-from agentsdir.cli.turn_view import Part, TurnLine, TurnView
+from agentsdir.cli.turn_view import INTERRUPTED, Part, TurnLine, TurnView
 from agentsdir.formats import blocks, times
 from agentsdir.formats.blocks import MAIN, block_key
 
@@ -346,7 +346,7 @@ class Pages:
 
     def _notice(self, block: dict[str, Any]) -> str:
         text = str(block["message"])
-        if not text:
+        if not text or (self._view.has_interrupted and text.startswith(INTERRUPTED)):
             return ""
         style = "failure" if block["subtype"] == "error" else "faint"
         return self._style(f"{self._marks.rule} {text if self._in_full else _cut(text)}", style)

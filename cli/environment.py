@@ -22,7 +22,7 @@ from agentsdir.formats.store import locks
 from agentsdir.formats.store.layout import ROOT_NAME, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from agentsdir.cli.questions import Ask
@@ -56,7 +56,8 @@ class Environment:
     `terminal` where questions are asked; `ask` asks whether a tool may run, where that is not at
     the terminal; `arguments` the words of the command line. `overrides` has fields of `Services`
     that replace the real ones: a clock, ids, how turns are started. `status_line` is what a running
-    turn redraws at the terminal. `frame` is given where another process reads stdout and stderr and
+    turn redraws at the terminal; `on_asked` is called with the id of a call and the seconds that a
+    question about it waited. `frame` is given where another process reads stdout and stderr and
     has to tell JSON from text: each JSON value begins with it, and a turn's events come with its
     result (docs/protocol.md). No text can hold it, as only the two processes know it.
     """
@@ -65,6 +66,7 @@ class Environment:
     terminal = Path("/dev/tty")
     ask: Ask | None = None
     status_line: StatusLine | None = None
+    on_asked: Callable[[str, float], None] | None = None
     frame = ""
     overrides: Mapping[str, Any] = MappingProxyType({})
 

@@ -5,6 +5,7 @@ See docs/configuration.md, "Tool confirmation".
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -144,6 +145,7 @@ class ToolConfirmation:
             # The answer to a question that went before may have made a rule.
             return Decision(allowed=True) if self._is_allowed(request) else None
 
+        began = time.monotonic()
         try:
             if self._env.ask is None:
                 decision = ask_at_terminal(self._env, question, settled, take)
@@ -153,6 +155,8 @@ class ToolConfirmation:
         except OSError as error:
             reason = f"cannot ask at the terminal: {error.strerror}"
         else:
+            if self._env.on_asked is not None:
+                self._env.on_asked(request.tool_use_id, time.monotonic() - began)
             if decision is not None:
                 return decision
             reason = "there is neither a tool-confirmation hook nor a terminal to ask at"

@@ -191,6 +191,7 @@ class TurnPrinter:
     def __enter__(self) -> TurnPrinter:
         if self._screen is not None:
             self._env.status_line = self._screen.status
+            self._env.on_asked = self._screen.leave_out
         return self
 
     def __exit__(self, kind: Any, *_rest: object) -> None:
@@ -198,7 +199,7 @@ class TurnPrinter:
             self._printer.break_off()
         if self._screen is not None:
             self._screen.end_turn()
-            self._env.status_line = None
+            self._env.status_line = self._env.on_asked = None
 
     def watch(self, paths: AgentPaths) -> None:
         """Where events are printed, print also those of the agents that `paths` spawns from now on.

@@ -66,6 +66,10 @@ class TurnScreen:
         finally:
             self._is_busy = False
 
+    def leave_out(self, use: str, seconds: float) -> None:
+        """Leave out of the times that a question about a call waited for its answer."""
+        self._viewed().leave_out(use, seconds)
+
     def tick(self) -> None:
         """Draw what happens now. It may interrupt any other method."""
         if self._is_busy or self.status is None:

@@ -6,6 +6,7 @@ what happens now. It writes nothing and reads no clock, so that every terminal c
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -52,6 +53,7 @@ class Call:
         began: the clock when it was first seen.
         ended: the clock when it ended; None while it runs.
         seconds: how long it took, where the client says it; else by the clock.
+        left_out: seconds of that in which a question waited for the user's answer.
     """
 
     def __init__(self, key: str, conversation: str, began: float) -> None:
@@ -67,6 +69,7 @@ class Call:
         self.began = began
         self.ended: float | None = None
         self.seconds: float | None = None
+        self.left_out = 0.0
         self.is_shown = False
         self.has_output_shown = False
 
@@ -77,6 +80,12 @@ _TELLING = (
     "query", "url", "skill", "agent_name", "description", "prompt",
 )  # fmt: skip
 _PATHS = frozenset(("file_path", "absolute_path", "notebook_path", "path", "dir_path"))
+# What clients tell the model in the result of a call that did not run to its end.
+_ERROR_TAGS = re.compile(r"</?tool_use_error>")
+_REFUSAL = re.compile(r"The user doesn't want to |(the user said no)\b")
+_REASON = re.compile(r"the user said(?: no)?:\s*(.+)", re.DOTALL)
+INTERRUPTED = "Request interrupted by user"
+"""How the client's notice of an interrupted turn begins; the outcome of its call says it, too."""
 _NARROWEST = 20
 _DEEPEST = 6
 _LONGEST = 4000
@@ -112,7 +121,8 @@ def _glyphs(encoding: str) -> Glyphs:
 class TurnView:
     """Turns the stream events of a turn into what a person sees.
 
-    `calls` has each call that was seen, by its key, in order. The clock is any that counts seconds.
+    `calls` has each call that was seen, by its key, in order. `has_interrupted` is whether a line
+    said of a call that it was interrupted. The clock is any that counts seconds.
 
     Args:
         width: columns of the terminal; it may change between two calls.
@@ -144,6 +154,7 @@ class TurnView:
         # The conversations in which a thought that comes as a whole is not late.
         self._may_think = {MAIN}
         self._last: TurnLine | None = None
+        self.has_interrupted = False
         self._usage: Usage | None = None
         self._cost: float | None = None
 
@@ -173,6 +184,17 @@ class TurnView:
                 shown += self._held
                 self._held.clear()
         return shown
+
+    def leave_out(self, use: str, seconds: float) -> None:
+        """Leave out of the times a wait for the user's answer to a question about a call.
+
+        Args:
+            use: the id of the call, as the model gave it.
+        """
+        self._began += seconds
+        for (_, one), call in self._by_use.items():
+            if one == use and call.ended is None:
+                call.left_out += seconds
 
     def _is_news(self, one: TurnLine | AnswerPiece) -> bool:
         """Tell whether something is shown that is no outcome of a call."""
@@ -401,16 +423,26 @@ class TurnView:
         call.has_output_shown = call.output is not None
         if call.is_error:
             return self._outcome(call, self._error_part(call))
-        took = (call.ended or 0) - call.began if call.seconds is None else call.seconds
+        took = call.seconds
+        if took is None or call.left_out:  # the client may count the wait
+            took = (call.ended or 0) - call.began - call.left_out
         text = "done" if call.output is None or call.is_subagent else _brief(call.output)
         time = _seconds(took) if took >= 0.05 else ""
         between = self._glyphs.between if time else ""
         return self._outcome(call, Part(text), Part(between + time, "faint"))
 
     def _error_part(self, call: Call) -> Part:
-        given = "" if call.output is None else _plain_text(call.output)
+        given = "" if call.output is None else _ERROR_TAGS.sub("", _plain_text(call.output))
+        outcome = "failed"
+        if refusal := _REFUSAL.match(given):
+            # Claude Code says the same of a denied call without a reason as of an interrupted one.
+            reason = _REASON.search(given)
+            given = reason[1] if reason else ""
+            outcome = "denied" if reason or refusal[1] else "interrupted"
+            self.has_interrupted |= outcome == "interrupted"
         said = one_line(on_one_line(given, self.width))
-        return Part(f"failed: {said}" if said else "failed", "failure")
+        style = "warning" if outcome == "interrupted" else "failure"
+        return Part(f"{outcome}: {said}" if said else outcome, style)
 
     def _outcome(self, call: Call, *parts: Part) -> TurnLine:
         """Return the line of a call's outcome, which names it if its own line is not just above."""
@@ -459,6 +491,8 @@ class TurnView:
         if not (is_whole and text) or subtype not in ("error", "status") or named in self._said:
             return []
         if block.get("superseded") or key[0] in self._over:
+            return []
+        if self.has_interrupted and text.startswith(INTERRUPTED):
             return []
         self._said.add(named)
         style = "failure" if subtype == "error" else "faint"

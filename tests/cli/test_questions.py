@@ -126,7 +126,7 @@ def test_keys_typed_ahead_answer_no_question_of_two_agents(desk: Desk) -> None:
 def test_an_answer_for_the_folder_answers_the_questions_that_wait(shell: Any, desk: Desk) -> None:
     """They are checked against the rules again when it is their turn."""
     desk.go()
-    desk.type("for name in one two; do agentsdir send -q $name a >$name.out & done; wait")
+    desk.type("(agentsdir send -q one a >one.out & agentsdir send -q two a >two.out & wait)")
     desk.sees("waits with a question: another one is open at this terminal")
     desk.sees(PROMPT, 2)
     desk.type("f")

@@ -166,6 +166,58 @@ def test_a_result_that_comes_a_moment_after_the_end_is_the_outcome() -> None:
     ]
 
 
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
+    " a file edit, the new_string was NOT written to the file). "
+)
+REFUSALS = {
+    "an interruption": (f"{REFUSED}STOP what you are doing and wait.", "interrupted"),
+    "a no in the client": (
+        f"{REFUSED}To tell you how to proceed, the user said:\nuse git mv",
+        "denied: use git mv",
+    ),
+    "a no": ("the user said no", "denied"),
+    "a no with a reason": ("the user said no: not now", "denied: not now"),
+    "an error": ("<tool_use_error>String not found.</tool_use_error>", "failed: String not found."),
+}
+
+
+@pytest.mark.parametrize(("said", "shown"), REFUSALS.values(), ids=REFUSALS)
+def test_what_a_client_tells_the_model_of_a_failed_call_is_said_for_people(
+    said: str, shown: str
+) -> None:
+    """Why it did not run, or its error without the client's tags."""
+    outcome = seen([call("a", "Bash", {"command": "ls"}), result("a", said, failed=True)])[1]
+    assert outcome == f"  └ {shown}"
+
+
+def test_an_interruption_is_said_once() -> None:
+    """The notice says it alone where no call was interrupted."""
+    text = "Request interrupted by user for tool use"
+    made = block("system", "n", subtype="status", message=text)
+    notice = blocks.block_complete("n", made)
+    began = call("a", "Bash", {"command": "ls"})
+    assert seen([began, result("a", f"{REFUSED}STOP", failed=True), notice])[1:-1] == [
+        "  └ interrupted"
+    ]
+    assert seen([began, result("a", "x"), notice])[-2] == text
+
+
+def test_the_time_that_a_question_waited_is_left_out() -> None:
+    """Of its call, and of the turn; another call that ran meanwhile took its time."""
+    view = TurnView(80, "utf-8", 0)
+    for name in "ab":
+        view.take(call(name, "Bash", {"command": name}), 1)
+    view.leave_out("a", 10)
+    made = block("tool_result", "r", toolUseId="a", output="x", isError=False, durationMs=11_500)
+    shown = [*view.take(blocks.block_complete("r", made), 13), *view.take(result("b", "y"), 13)]
+    assert [_text(line) for line in shown] == [
+        "  └ Bash(a): x · 2.0 s",
+        "  └ Bash(b): y · 12 s",
+    ]
+    assert view.finish(14)[-1].text == "2 tool calls · 4.0 s"
+
+
 def test_what_a_subagent_did_is_not_shown_after_its_end() -> None:
     """Clients write it down late, and below the answer it would mislead."""
     events = [subagent("s", "t"), subagent("s", "t", "success"), call("a", "Read", {}, "t")]
