@@ -141,11 +141,11 @@ def test_a_note_of_another_process_leaves_the_prompt_whole(desk: Desk) -> None:
     desk.type("(agentsdir send -q one a >one.out & agentsdir send -q two b >two.out & wait)")
     note = "waits with a question: another one is open at this terminal\n"
     desk.sees(note)
-    prompt = f"{PROMPT}/t/a/f/?] "
-    until(lambda: desk.console.shown.endswith(prompt), "that the prompt is drawn again")
+    prompt = f"{PROMPT}/t/a/f/?]"
+    until(lambda: desk.console.shown.rstrip().endswith(prompt), "that the prompt is drawn again")
     before, after = desk.console.shown.split(note)
     assert before.splitlines()[-1].startswith("agentsdir: agent ")
-    assert after == prompt
+    assert after.strip() == prompt
     desk.type("y")
     desk.sees(ASKED, 2)
     desk.sees(PROMPT, 3)
