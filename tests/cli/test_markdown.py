@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agentsdir.cli.colour import Style
@@ -73,20 +73,80 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalpha, text)) or "".join(text.split())
 
 
-WORDS = st.text("abc *_`#>-|[]()!<>&;\n~1.=:\\", max_size=300)
+def numbered(blocks: list[str]) -> str:
+    """Return blocks as one text, in which each word is another."""
+    parts = "\n\n".join(blocks).split("{}")
+    words = (f"w{at}x" for at in range(1, len(parts)))
+    return parts[0] + "".join(word + part for word, part in zip(words, parts[1:], strict=True))
 
 
-@given(WORDS, st.integers(1, 100))
-def test_no_word_is_lost(text: str, width: int) -> None:
-    """Marks may go; letters stay, each in its place."""
+MARKS = st.text("abc1 *_`#>-|[]()!<>&;\n~.=:\\'\"$", max_size=300)
+# Blocks that hold words, one within another, at any depth that the parser may leave out.
+BLOCKS = st.lists(
+    st.tuples(
+        st.integers(0, 14),
+        st.sampled_from(
+            ("- {}", "1. {}", "> {}", "# {}", "```{}\n{}\n```", "|{}|{}|\n|-|-|\n|{}|{}|{}|")
+        ),
+    ).map(lambda one: "\n".join("  " * one[0] + line for line in one[1].split("\n"))),
+    max_size=20,
+).map(numbered)
+TELLING = re.compile(r"[^\W_]+")
+
+
+@pytest.mark.parametrize("texts", [MARKS, BLOCKS], ids=["marks", "blocks"])
+@given(st.data(), st.integers(1, 100))
+def test_no_word_is_lost(texts: st.SearchStrategy[str], data: st.DataObject, width: int) -> None:
+    """Marks may go; all else stays, or the text is as it was written."""
+    text = data.draw(texts)
+    assume(not re.search(r"&#?\w+;", text))  # which would be another character
     shown = CODES.sub("", markdown(text, width, COLOURS))
-    assert letters_of_words(shown) == letters_of_words(text)
+    # Cells that are broken stand in another order.
+    assert sorted("".join(TELLING.findall(shown))) == sorted("".join(TELLING.findall(text)))
+    if texts is BLOCKS:
+        assert sorted(TELLING.findall(markdown(text, 120, PLAIN))) == sorted(TELLING.findall(text))
 
 
-def letters_of_words(text: str) -> str:
-    """Return the letters; those of tables stand in another order when cells are broken."""
-    found = filter(str.isalpha, text)
-    return "".join(sorted(found))
+LEFT_OUT = {
+    "items in items": "".join("  " * depth + f"- i{depth}\n" for depth in range(14)) + "\nEND.",
+    "items on one line": "- " * 80 + "x\n\nEND.",
+    "a table of many columns": f"{'|column' * 40}|\n{'|-' * 40}|\n{'|cell' * 40}|\n",
+    "a cell without a column": "|a|b|\n|-|-|\n|1|2|extra|",
+    "a long word in a cell": f"|a|b|\n|-|-|\n|{'x' * 70}END|{'y' * 70}END|",
+    "a title of a link": "[name](http://x 'title')",
+    "a word after a fence": "```python\nprint()\n```",
+    "numbers that are not in order": "1. a\n1. b\n1. c",
+    "references in text and code": "&lt;a&gt; `&lt;b&gt;`",
+    "an address": "<http://a/_b_> [c](http://ü/d)",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("width", [5, 40, 80])
+def test_what_the_library_would_leave_out_is_there(name: str, width: int) -> None:
+    """It is laid out in another way, or the text is as it was written."""
+    text = LEFT_OUT[name]
+    shown = markdown(text, width, PLAIN)
+    assert shown == text or sorted("".join(TELLING.findall(shown))) == sorted(
+        "".join(TELLING.findall(text))
+    )
+
+
+SLOW = {
+    "brackets": "[" * 65_000,
+    "pictures": "![" * 30_000,
+    "lines": "~~a" * 21_000,
+    "strong cells": "|" + "**x**" * 12_000 + "|\n|-|\n",
+    "lists in lists": ("- " * 7 + "x\n") * 1400,
+    "lists in quotes": ("> - " * 5 + "x\n") * 1400,
+    "code": "`x` " * 16_000,
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_would_take_seconds_is_not_laid_out(name: str) -> None:
+    """It stands as it was written."""
+    assert markdown(SLOW[name], 80, PLAIN) == SLOW[name]
 
 
 def test_what_it_looks_like() -> None:
@@ -105,6 +165,7 @@ def test_what_it_looks_like() -> None:
         " • two",
         "    1 inner",
         "",
+        "  python",
         "  print('a')",
         "",
         "",
