@@ -6,8 +6,11 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agentsdir.adapters import processes
+from agentsdir.adapters import processes, registry
+from agentsdir.adapters.protocol import program_of
+from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.locks import Started, clear_note, read_note
 
 if TYPE_CHECKING:
@@ -21,9 +24,34 @@ def hold_turn(
     paths: AgentPaths, *, wait: float = 0, hint: str = "--wait SECONDS waits for it"
 ) -> Iterator[locks.Held]:
     """Hold an agent's `.turn` (arguments and errors of `locks.hold`)."""
-    with locks.hold(paths.turn, wait=wait, what=f"agent {paths.id}", hint=hint) as held:
+
+    def more() -> str:
+        said = [_use(paths)]
+        if wait < 0:
+            said.append("`--wait SECONDS` ends the wait, and `send --no-wait` queues and returns")
+        return "; ".join(filter(None, said))
+
+    what = f"agent {paths.id}"
+    with locks.hold(paths.turn, wait=wait, what=what, hint=hint, more=more) as held:
         end_leftovers(paths, held)
         yield held
+
+
+def _use(paths: AgentPaths) -> str:
+    """Return what the process that holds `.turn` does, with the agent's name."""
+    try:
+        state = read_agent(paths).state
+        provider = registry.get(state.session.provider_name).provider
+    except (AgentsdirError, OSError, MemoryError):
+        return ""
+    name = state.name or "it"
+    if state.open_turn is not None and not state.open_turn["ended"]:
+        note = read_note(paths)
+        asks = note is not None and note.question is not None
+        return f"a turn of {name} runs" + (", and waits for permission" if asks else "")
+    if provider is not None and program_of(provider) is not None:
+        return f"{name} is open in its client (`agentsdir open`), or waits for a slot"
+    return ""
 
 
 def end_leftovers(paths: AgentPaths, held: locks.Held) -> None:

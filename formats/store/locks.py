@@ -137,12 +137,16 @@ class Wait:
         what: what is locked, for messages.
         wait: seconds that it may take; negative for ever.
         brief: whether the lock is one that no process holds for long.
+        more: says what its holder does; called where the wait gets long, and where it is over.
     """
 
-    def __init__(self, path: Path, what: str, wait: float, *, brief: bool) -> None:
+    def __init__(
+        self, path: Path, what: str, wait: float, *, brief: bool, more: Callable[[], str] = str
+    ) -> None:
         self._path = path
         self._what = what
         self._brief = brief
+        self._more = more
         self._begun = time.monotonic()
         self._end = self._begun + max(_waits.left(wait, brief=brief), GRACE)
         self._say_at = self._begun + SAY_AFTER
@@ -167,7 +171,9 @@ class Wait:
     def why(self) -> str:
         """What keeps this process, in words."""
         holder = _holder(self._path)
-        return f"{self._what} is held by another process{f' ({holder})' if holder else ''}"
+        who = f"{self._what} is held by another process{f' ({holder})' if holder else ''}"
+        more = self._more()
+        return f"{who}: {more}" if more else who
 
 
 @contextmanager
@@ -178,6 +184,7 @@ def hold(
     brief: bool = False,
     what: str = "",
     hint: str = "--wait SECONDS waits for it",
+    more: Callable[[], str] = str,
 ) -> Iterator[Held]:
     """Hold the lock file at `path`, which stays when released.
 
@@ -187,6 +194,7 @@ def hold(
         brief: whether no process holds this lock for long, so that the wait for it has an end.
         what: what is locked, for the message.
         hint: what to do when it stays held, for the message.
+        more: says what its holder does, for the message.
 
     Raises `Busy` when the time is over, `NoSuchAgent` when the folder is gone, `UnsafePath` for
     anything but a regular file, `NotRecorded` where the system cannot lock.
@@ -197,7 +205,7 @@ def hold(
     try:
         waiting = None
         while (taken := _take(path)) is None:
-            waiting = waiting or Wait(path, what or str(path), wait, brief=brief)
+            waiting = waiting or Wait(path, what or str(path), wait, brief=brief, more=more)
             if not waiting.pause(_LONG_PAUSE if wait else _SHORT_PAUSE):
                 raise Busy(waiting.why, hint=_BRIEF_HINT if brief else hint)
         if waiting is not None:

@@ -107,7 +107,15 @@ def test_the_client_gets_the_session_the_folder_and_the_terminal(
     assert f"--session-id={native} in {shell.cwd}" in terminal.console.shown.replace("\n", "")
 
     assert locks.is_held(shell.folder(agent) / ".turn")
-    assert shell("send", "--wait", "0", agent, "hi").code == 11
+    done = shell("send", "--wait", "0", agent, "hi")
+    assert done.code == 11
+    assert "fixer is open in its client (`agentsdir open`)" in done.err
+    with shell.start("send", agent, "hello") as sender:
+        said = sender.stdout.readline().decode()
+        sender.kill()
+    assert said.startswith("agentsdir: waiting: ")
+    assert "fixer is open in its client" in said
+    assert "`send --no-wait` queues" in said
     assert shell.ok("list", "--json").rows[0]["state"] == "active"
 
     terminal.type("leave 0")

@@ -173,6 +173,8 @@ def test_a_timeout_ends_the_wait_and_nothing_else(shell: Any) -> None:
     """Exit 124, `wait-timeout`; the turn goes on."""
     agent = talk(shell, SLEEP)
     message = started(shell, agent)
+    busy = shell("send", "--wait", "0", agent, "hi")
+    assert (busy.code, "a turn of talk runs" in busy.err) == (11, True)
     done = shell("wait", "--timeout", "0.1", message, "--json")
     assert (done.code, done.error["kind"]) == (124, "wait-timeout")
     assert locks.is_held(shell.folder(agent) / ".turn")
