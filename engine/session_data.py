@@ -180,7 +180,9 @@ class _LoggedBlocks:
         if len(self._lines) > count:
             self.threads.setdefault(block_key(block)[0], array("q")).append(count)
         if is_spawned_block(block):
-            self.spawned[str(block.get("subagentId"))] = block, record.ts
+            child = str(block.get("subagentId"))
+            first, _ = self.spawned.get(child, (block, ""))
+            self.spawned[child] = {**block, "sessionId": first.get("sessionId")}, record.ts
 
     def thread(self, conversation: str) -> LongList:
         """Return the blocks of a conversation."""
@@ -219,38 +221,35 @@ def _of_spawned(layout: Layout, parent: AgentState, block: Block, at: str) -> It
         with suppress(AgentsdirError, OSError):  # it may be removed meanwhile
             for record in read_records(found[0].log):
                 own.add(record, lambda _: None)
-    session = (found[1] if found else parent).native["id"]
-    yield jsontext.encode_as_is(thread_start(block, session))
+    yield jsontext.encode_as_is(thread_start(block))
     for line in own.thread(MAIN).lines():
         yield jsontext.encode_as_is({**jsontext.decode(line), "conversationId": child})
-    if (end := thread_end(block, session, at)) is not None:
+    if (end := thread_end(block, at)) is not None:
         yield jsontext.encode_as_is(end)
 
 
-def thread_start(block: Block, session: str) -> Block:
+def thread_start(block: Block) -> Block:
     """Return the block that opens the thread of a spawned agent (decision D29).
 
     Args:
-        block: of the agent in its parent's log.
-        session: its native session.
+        block: of the agent in its parent's log, with the `sessionId` that it was first logged with.
     """
-    return _bound(block, session, "start", block.get("timestamp"), "started")
+    return _bound(block, "start", block.get("timestamp"), "started")
 
 
-def thread_end(block: Block, session: str, at: str) -> Block | None:
+def thread_end(block: Block, at: str) -> Block | None:
     """Return the block that closes the thread; None as long as its first turn has not ended.
 
     Args:
-        block: of the agent in its parent's log.
-        session: its native session.
-        at: when that block was logged.
+        block: as for `thread_start`.
+        at: when it was logged last.
     """
     how = _ENDINGS.get(str(block.get("status")))
-    return None if how is None else _bound(block, session, "end", at, how)
+    return None if how is None else _bound(block, "end", at, how)
 
 
-def _bound(block: Block, session: str, which: str, moment: Any, how: str) -> Block:
-    child = str(block.get("subagentId"))
+def _bound(block: Block, which: str, moment: Any, how: str) -> Block:
+    child, session = str(block.get("subagentId")), str(block.get("sessionId"))
     fields = {"subtype": f"session_{which}", "message": f"Subagent {block.get('name')} {how}"}
     moment = moment if isinstance(moment, str) else None
     return make_block("system", f"{child}:{which}", child, session, moment, None, **fields)

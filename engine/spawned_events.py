@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.engine.conversation import LogTail
 from agentsdir.engine.lookup import find_readable
@@ -40,7 +40,7 @@ class SpawnedEvents:
         start = read_agent(paths).state.position
         self._tail = LogTail(layout, paths, lambda _: None, start)
         self._shown: dict[str, Block] = {}
-        self._sessions: dict[str, str] = {}
+        self._sessions: dict[str, Any] = {}
 
     def poll(self) -> Iterator[StreamEvent]:
         """Yield the events since the last call; none any more once the agent is removed."""
@@ -71,14 +71,15 @@ class SpawnedEvents:
         name, child = block["id"], str(block.get("subagentId"))
         before = self._shown.get(name)
         self._shown[name] = block
-        session = self._watch(child) if self._children else None
-        end = thread_end(block, session or "", at)
+        bounded = {**block, "sessionId": self._sessions.setdefault(child, block.get("sessionId"))}
+        end = thread_end(bounded, at)
         if before is None:
             yield block_start(name, block)
-            if session is not None:
-                yield _complete(thread_start(block, session))
+            if self._children:
+                self._watch(child)
+                yield _complete(thread_start(bounded))
         if end is not None:
-            if session is not None:
+            if self._children:
                 yield from self._rest(child)
                 yield _complete(end)
             yield block_complete(name, block)
@@ -87,18 +88,14 @@ class SpawnedEvents:
             if changed:
                 yield block_update(name, changed, MAIN)
 
-    def _watch(self, child: str) -> str:
-        """Read the log of a spawned agent, too; return its native session, empty if not known.
+    def _watch(self, child: str) -> None:
+        """Read the log of a spawned agent, too.
 
         A log from a bundle may name any agent: only one that has this parent is read.
         """
-        if child not in self._sessions:
-            found = find_readable(self._layout, child)
-            self._sessions[child] = ""
-            if found is not None and found[1].parent == self._own:
-                self._tail.read_also(found[0])
-                self._sessions[child] = found[1].native["id"]
-        return self._sessions[child]
+        found = find_readable(self._layout, child)
+        if found is not None and found[1].parent == self._own:
+            self._tail.read_also(found[0])
 
     def _rest(self, child: str) -> Iterator[StreamEvent]:
         """Yield what a spawned agent logged before its parent's log had its end."""
