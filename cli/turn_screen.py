@@ -56,13 +56,15 @@ class TurnScreen:
         try:
             shown = self._viewed().take(event, time.monotonic())
             pieces = [one for one in shown if isinstance(one, AnswerPiece) and one.text]
+            first = shown.index(pieces[0]) if pieces else 0
+            self._show([one for one in shown[:first] if isinstance(one, TurnLine)])
             if pieces and self._env.stdout.isatty():
                 self._erase()
                 if self._ends_work and pieces[0].begins and not self._answer.has_printed:
                     self._write("")
                 self._ends_work = False
             self._answer.take(event)
-            self._show([one for one in shown if isinstance(one, TurnLine)])
+            self._show([one for one in shown[first:] if isinstance(one, TurnLine)])
         finally:
             self._is_busy = False
 

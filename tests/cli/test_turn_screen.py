@@ -81,6 +81,25 @@ def test_the_work_stands_between_the_texts_of_the_answer(shell: Any, worker: str
     assert lines(shown) == ["Let me see.", "", *WORK, "", "Done.", "", END, ""]
 
 
+def test_an_outcome_without_a_result_stands_before_the_text_that_follows_it(shell: Any) -> None:
+    """Not amid the first line of that: the text comes in pieces."""
+    call = {"toolName": "Bash", "toolUseId": "c", "input": {"command": "make"}}
+    text = {"type": "assistant_text", "id": "a", "content": ""}
+    events = [
+        {"type": "turn"},
+        _whole("tool_use", "u", **call, status="pending"),
+        {"type": "block_update", "blockId": "u", "updates": {"status": "error"}},
+        {"type": "block_start", "blockId": "a", "block": text},
+        {"type": "text_delta", "blockId": "a", "delta": "It fai"},
+        {"type": "text_delta", "blockId": "a", "delta": "led."},
+        _whole("assistant_text", "a", content="It failed."),
+    ]
+    script = shell.cwd / "late.jsonl"
+    script.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    shown = lines(watched(shell, "send", shell.script(str(script)), "go"))
+    assert shown[:4] == ["● Bash(make)", "  └ failed", "", "It failed."]
+
+
 def test_a_line_is_redrawn_while_a_call_runs_and_is_gone_in_the_end(
     shell: Any, worker: str
 ) -> None:
