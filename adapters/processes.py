@@ -227,10 +227,8 @@ class Program:
                 start_new_session=True,
                 preexec_fn=dying_with_parent(),
             )
-        except OSError as error:
-            raise ProviderError(
-                f"cannot start {command[0]!r}: {error.strerror}", kind="no-client"
-            ) from error
+        except (OSError, ValueError) as error:
+            raise not_started(command[0], error) from error
         self.process = find(self._popen.pid) or Process(self._popen.pid, 0)
         self._outgoing = bytearray()
         self._closing = False
@@ -379,6 +377,15 @@ class Program:
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def not_started(program: str, error: OSError | ValueError) -> ProviderError:
+    """Return the error (kind ``no-client``) for a program that the system did not start.
+
+    `ValueError` is for an argument that no program can have: one with a NUL, as a log may hold.
+    """
+    reason = error.strerror if isinstance(error, OSError) else f"{error} in what it is given"
+    return ProviderError(f"cannot start {program!r}: {reason}", kind="no-client")
 
 
 def _widen(pipe: IO[bytes] | None) -> None:

@@ -193,8 +193,9 @@ def read_grants(env: Environment, *, quiet: bool = False) -> Grants:
 def change_grants(env: Environment, change: Callable[[Grants], Grants]) -> Grants:
     """Change grants.json under its lock; return what it says now.
 
-    A damaged file is set aside first. Raises `Invalid` (kind ``bad-grants``) for a file that is not
-    this program's to write, `NotRecorded`, `Uncertain` and `Busy`.
+    A damaged file is set aside first. Raises `Invalid`, kind ``bad-grants`` for a file that is not
+    this program's to write, ``grants-full`` where it would grow beyond `MAX_SIZE`; `NotRecorded`,
+    `Uncertain` and `Busy`.
     """
     path = grants_path(env)
     with _locked(env):
@@ -210,8 +211,15 @@ def change_grants(env: Environment, change: Callable[[Grants], Grants]) -> Grant
             grants = Grants()
         changed = change(grants)
         if changed != grants:
+            data = encode_grants(changed)
+            if len(data) > MAX_SIZE:
+                raise Invalid(
+                    f"{path} would have more than {MAX_SIZE} bytes",
+                    hint="take permissions back that are not needed: `agentsdir permissions rm`",
+                    kind="grants-full",
+                )
             # A link, as dotfiles often are, stays one.
-            files.replace_file(Path(os.path.realpath(path)), encode_grants(changed), Disk())
+            files.replace_file(Path(os.path.realpath(path)), data, Disk())
     return changed
 
 

@@ -95,16 +95,19 @@ def _refusal(line: bytes) -> bytes:
 
 
 _COMMAND = "Bash"
+_SHELLS = frozenset({_COMMAND, "PowerShell", "Monitor", "REPL"})
+"""The tools that run any command, or any code. Only of Bash is a whole command a rule."""
 _INCIDENTAL = frozenset({"command", "description", "timeout"})
 
 
 def exact_rule(tool: str, given: Any) -> str:
     """Return the rule that means a tool, or a whole command of Bash and no other.
 
-    It is empty for a call of Bash that says more than a command, such as one without the sandbox.
+    It is empty for a call of Bash that says more than a command, such as one without the sandbox,
+    and for another tool that runs any command.
     """
     if tool != _COMMAND:
-        return tool
+        return "" if tool in _SHELLS else tool
     command = given.get("command") if isinstance(given, dict) else None
     if (
         not isinstance(command, str)
@@ -150,13 +153,13 @@ def read_rule(text: str) -> RuleMeaning:
     """Return what a rule means that a person gave, in the form of the client's own settings."""
     tool, _, content = text.partition("(")
     if not content:
-        return RuleMeaning(text, is_wide=text in (_COMMAND, "*"))
+        return RuleMeaning(text, is_wide=text in (*_SHELLS, "*"))
     command = content[:-1]
     if tool != _COMMAND or not content.endswith(")"):
         problem = f"only {_COMMAND} has rules for what it is given, such as {_COMMAND}(git diff)"
         return RuleMeaning(text, problem=problem)
     if command.strip() in ("", "*", ":*"):
         return RuleMeaning(_COMMAND, is_wide=True)
-    if command.endswith((":*", " *")):
+    if command.startswith("*") or command.endswith("*"):
         return RuleMeaning(text, problem="a rule is for one whole command, and this is a pattern")
     return RuleMeaning(text)

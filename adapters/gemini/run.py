@@ -301,7 +301,8 @@ MODES = {
     "auto_edit": "edits files, and does nothing else that it would have to ask about",
     "yolo": "asks about nothing: it runs any command and changes any file as you can",
 }
-_SHELL = "run_shell_command"
+_SHELLS = ("run_shell_command", "ShellTool")
+"""The names that the client takes for the tool that runs any command."""
 _is_tool = re.compile(r"[A-Za-z][A-Za-z0-9_-]*").fullmatch
 _LONGEST_PROMPT = 8 * 1024 * 1024
 """Bytes of a prompt that the client reads; it drops the rest with a warning."""
@@ -606,8 +607,8 @@ class GeminiProvider:
     def read_rule(self, text: str) -> RuleMeaning:
         """Return what a rule means: a tool. The client reads a command as the beginning of one."""
         if _is_tool(text):
-            return RuleMeaning(text, is_wide=text == _SHELL)
+            return RuleMeaning(text, is_wide=text in _SHELLS)
         problem = "Gemini CLI takes names of tools, such as write_file"
-        if text.startswith(f"{_SHELL}("):
+        if text.partition("(")[0] in _SHELLS:
             problem = "Gemini CLI reads a command as the beginning of one, which allows much more"
         return RuleMeaning(text, problem=problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import termios
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsdir.adapters.processes import not_started
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import LAST, find_agent
 from agentsdir.cli.options import WaitForTurn
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import SessionSpec, TerminalProgram
     from agentsdir.cli.environment import Environment
 
+_LONGEST = 500
+"""Characters of the client's command that are shown: it may have a system prompt in it."""
 _PATIENCE = 10.0
 """Seconds that a client has to end when this process is ended."""
 
@@ -72,7 +76,9 @@ def run(
 
     def at_terminal(program: TerminalProgram, spec: SessionSpec) -> int:
         words = [os.path.basename(program.command[0]), *program.command[1:]]  # noqa: PTH119
-        note(env, f"{' '.join(words)} in {spec.cwd}")
+        shown = shlex.join(words)
+        shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+        note(env, f"{shown} in {spec.cwd}")
         return _run(env, program, spec.cwd)
 
     opened = open_client(services, paths, at_terminal, wait=wait)
@@ -93,10 +99,8 @@ def _run(env: Environment, program: TerminalProgram, cwd: str) -> int:
     with _kept_terminal(env.stdin.fileno()):
         try:
             process = subprocess.Popen(program.command, cwd=cwd, env=program.environment)
-        except OSError as error:
-            raise ProviderError(
-                f"cannot start {program.command[0]!r}: {error.strerror}", kind="no-client"
-            ) from error
+        except (OSError, ValueError) as error:
+            raise not_started(program.command[0], error) from error
         # After the start, since a program inherits that a signal is ignored.
         before = {
             number: signal.signal(number, signal.SIG_IGN)

@@ -227,6 +227,38 @@ def test_an_id_that_is_no_uuid_starts_nothing(shell: Any, agent: str, native: st
     assert not (shell.home / "said").exists()
 
 
+def test_what_no_program_can_be_given_is_an_error(
+    shell: Any, agent: str, terminal: Terminal
+) -> None:
+    """A NUL in a log from elsewhere: one line and exit 14, at the terminal and in a turn."""
+    log = shell.folder(agent) / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"-x y"', b'"a\\u0000b"'))
+    for name in ("state.json", "session.json"):
+        (shell.folder(agent) / name).unlink(missing_ok=True)
+    terminal.type("agentsdir open fixer; echo ended $?")
+    terminal.see("ended 14")
+    shown = " ".join(terminal.console.shown.split())
+    assert "embedded null byte" in shown
+    assert "Traceback" not in shown
+    done = shell("send", agent, "hi", "--json")
+    assert (done.code, done.error["kind"]) == (14, "no-client")
+    assert "embedded null byte" in done.error["message"]
+
+
+def test_the_command_is_shown_as_words_and_not_whole_where_it_is_long(
+    shell: Any, agent: str, terminal: Terminal
+) -> None:
+    """What one word is looks like one word."""
+    shell.ok("set", agent, f"model=m --x {'y' * 5000} END")
+    opened(terminal)
+    terminal.type("leave 0")
+    terminal.see("ended 0")
+    shown = "".join(terminal.console.shown.split("\n"))
+    assert "'--model=m --x yyy" in shown
+    assert f"… in {shell.cwd}" in shown
+    assert "END" not in shown
+
+
 def test_an_untrusted_root_opens_nothing(shell: Any, agent: str) -> None:
     """As for `send`: exit 14, `untrusted-root`."""
     (shell.root).rename(shell.cwd / ".agentsdir")

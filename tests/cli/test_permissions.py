@@ -464,6 +464,44 @@ def test_a_rule_that_is_said_twice_stands_once(user: User) -> None:
     assert len(user.ok("permissions").rows) == 1
 
 
+OTHER_SHELLS = ["PowerShell", "Monitor", "REPL"]
+
+
+@pytest.mark.parametrize("tool", OTHER_SHELLS)
+def test_another_tool_that_runs_any_command_is_asked_about_each_time(user: User, tool: str) -> None:
+    """No answer allows it for good; a rule of it does, and is asked about twice."""
+    agent = user.new()
+    user.answer = lambda _question: Answer(allowed=True, keep="agent")
+    user.sends(agent, json.dumps({"tool": tool, "command": "make"}))
+    assert (user.asked[0].rule, user.asked[0].keeps) == ("", ("once",))
+    assert not grants(user).exists()
+    done = user("permissions", "allow", agent, tool, "--json")
+    assert (done.code, done.error["kind"]) == (2, "any-command")
+    user.ok("permissions", "allow", "-yy", agent, tool)
+    user.asked.clear()
+    found = user.sends(agent, json.dumps({"tool": tool, "command": "make"}))
+    assert (found["allowed"], user.asked) == ([True], [])
+
+
+def test_what_would_make_the_file_too_large_is_not_kept(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is as it was: one that is too large grants nothing."""
+    agent = user.new()
+    user.ok("permissions", "allow", agent, "Bash(first)")
+    before = grants(user).read_bytes()
+    monkeypatch.setattr("agentsdir.cli.grants.MAX_SIZE", len(before) + 1000)
+    done = user("permissions", "allow", agent, f"Bash({'x' * 2000})", "--json")
+    assert (done.code, done.error["kind"]) == (12, "grants-full")
+    user.answer = lambda _question: Answer(allowed=True, keep="agent")
+    sent = user("send", "--json", agent, "y" * 2000)
+    assert orjson.loads(sent.json["response"])["allowed"] == [True]
+    assert "not kept" in sent.err
+    assert grants(user).read_bytes() == before
+    user.ok("permissions", "allow", agent, "Bash(second)")
+    assert len(user.ok("permissions").rows) == 2
+
+
 WIDE = ["Bash", "Bash(*)", "Bash(:*)", "Bash( * )", "Bash()", "*"]
 
 
@@ -489,7 +527,8 @@ def test_a_rule_that_would_allow_everything_is_asked_about_twice(user: User, rul
 @pytest.mark.parametrize(
     "rule",
     [
-        "git diff", "", "Bash(git diff:*)", "Bash(git *)", "Write(x)", "Bash(ls", "Read(/etc/**)",
+        "git diff", "", "Bash(git diff:*)", "Bash(git *)", "Bash(**)", "Bash(ls*)", "Bash(* x)",
+        "Write(x)", "Bash(ls", "Read(/etc/**)",
         "a" * 5000, "Bash(\udcff)", "-x", "Ba sh",
     ],
 )  # fmt: skip
@@ -509,7 +548,11 @@ def test_a_provider_that_asks_nothing_has_no_permissions(user: User) -> None:
     for rule in ("run_shell_command(git)", "*", "write_*"):
         done = user("permissions", "allow", agent, rule)
         assert done.code == 2, rule
-    assert user("permissions", "allow", agent, "run_shell_command").code == 2
+    for shell in ("run_shell_command", "ShellTool"):
+        done = user("permissions", "allow", agent, shell, "--json")
+        assert (done.code, done.error["kind"]) == (2, "any-command")
+        done = user("permissions", "allow", agent, f"{shell}(git)", "--json")
+        assert (done.code, done.error["kind"]) == (2, "usage")
 
 
 # The file.
