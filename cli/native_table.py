@@ -79,7 +79,7 @@ def print_native(
     rows: list[tuple[str, ...]] = []
     for listed in list_native(stores, refuse):
         owner = owners.get((listed.architecture.architecture, listed.session.id))
-        row = native_row(listed, owner.paths.id if owner else None)
+        row = native_row(listed, owner)
         ids.add(row["id"])
         if not _fits(row, wanted):
             continue

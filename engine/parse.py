@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SessionFiles,
         TranscriptReader,
     )
+    from agentsdir.engine.lookup import ListedAgent
     from agentsdir.formats.sink import View
 
 GZIP = b"\x1f\x8b"
@@ -385,25 +386,27 @@ def main_in(stores: Iterable[ClientStore], reader: StoreReader, native_id: str) 
     return None
 
 
-def native_row(listed: ListedSession, owner: str | None) -> dict[str, Any]:
+def native_row(listed: ListedSession, owner: ListedAgent | None) -> dict[str, Any]:
     """Return the row that a list shows of a session.
 
     Args:
-        owner: the id of the agent that goes on with it; None for none.
+        owner: the agent that goes on with it; None for none. The session is of its folder, which
+            may be another than that of the session's first rows.
     """
     session, client = listed.session, listed.client
+    said = owner.document if owner else None
     return {
         "type": "native-session",
         "adapter": listed.architecture.name,
         "id": session.id,
         "file": str(session.file),
-        "cwd": session.cwd,
+        "cwd": said["cwd"] if said else session.cwd,
         "title": session.title,
         "branch": session.branch,
         "createdAt": session.created,
         "modifiedAt": session.modified,
         "size": session.size,
-        "agentId": owner,
+        "agentId": owner.paths.id if owner else None,
         "process": client._asdict() if client else None,
     }
 

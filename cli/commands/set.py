@@ -64,8 +64,9 @@ def run(
     A budget is what all turns of the agent may take: tokens, turns and seconds in its life, and US
     dollars (cost) in a day. When it is spent, no turn begins (exit 13), and messages wait.
 
-    For another folder, the transcripts of a client's session are put where the client looks for
-    those of that folder. A turn cannot change settings (exit 13).
+    After `cwd=`, the client's session goes on in the new folder, by `send`, `agentsdir open` and
+    `claude --resume ID`. `claude -c` there may not find it. A turn cannot change settings (exit
+    13).
     """
     env: Environment = ctx.obj
     given = read_pairs("set", values or ())

@@ -100,6 +100,18 @@ def test_a_list_says_whose_a_session_is_and_that_a_client_has_it_open(
     assert {row["agentId"] for row in shell.ok("list", "--native").rows} == {None}
 
 
+def test_the_session_of_an_agent_is_of_the_agents_folder(shell: Any, store: Path) -> None:
+    """Its first rows name the folder in which it began, and which may be gone."""
+    shell.ok("new", "--from", ONE, "--name", "mine")
+    moved = shell.home / "moved"
+    moved.mkdir()
+    shell.ok("set", "mine", f"cwd={moved}")
+    cwds = {row["id"]: row["cwd"] for row in shell.ok("list", "--native").rows}
+    assert cwds == {ONE: str(moved), TWO: "/w"}
+    shell.cwd = moved
+    assert [row["id"] for row in shell.ok("list", "--native", "--here").rows] == [ONE]
+
+
 def test_native_sessions_are_chosen_by_folder_client_and_time(shell: Any, store: Path) -> None:
     """What only agents have cannot be asked for."""
     project = store / "projects" / "-w" / f"{ONE}.jsonl"
