@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from agentsdir.cli.requests import Id
 
 MOST_AT_ONCE = 32
-"""Requests that are done at once; of those that wait for no other, as many again."""
+"""Requests of one lane that are done at once."""
 MOST_IDLE = 4
 """Children that wait for another request."""
 MOST_WAITING = 10_000
@@ -57,7 +57,9 @@ MOST_WAITING = 10_000
 MOST_HELD = 64 * 1024 * 1024
 """Bytes of the requests that wait; while there are more, no line is read."""
 _OUTPUT_LIMIT = 1024 * 1024
-"""Bytes of output that wait for the reader; while there are more, no child's output is read."""
+"""Bytes of output that wait for the reader; while there are more, no child's output is read.
+
+As many of answers that no child gives; while there are more, no line is read."""
 _PIECE = 64 * 1024
 _LAST_WORDS = 1.0
 """Seconds for which a reader that reads nothing is waited for, after a signal."""
@@ -95,6 +97,7 @@ class Protocol:
         self._skipping = False  # the rest of a line that is too long
         self._reads = True
         self._pending = bytearray()  # output that waits for the reader
+        self._own = 0  # bytes of it that answer lines for which no child was needed
         self._order = RequestOrder(MOST_AT_ONCE)
         self._commands: dict[Id, _Waiting] = {}
         self._held = 0
@@ -156,7 +159,12 @@ class Protocol:
 
     def _watch(self) -> Watch:
         watch: Watch = {}
-        if self._reads and self._order.waiting < MOST_WAITING and self._held < MOST_HELD:
+        if (
+            self._reads
+            and self._order.waiting < MOST_WAITING
+            and self._held < MOST_HELD
+            and self._own <= _OUTPUT_LIMIT
+        ):
             watch[self._input] = (select.POLLIN, self._read)
         if not self._reader_is_gone:
             # Without events, only that the reader is gone is told.
@@ -188,11 +196,13 @@ class Protocol:
         if not piece:
             self._end_input()
             return
+        before = len(self._pending)
         *whole, rest = piece.split(b"\n")
         for line in whole:
             self._add(line)
             self._end_line()
         self._add(rest)
+        self._own += len(self._pending) - before
 
     def _add(self, piece: bytes) -> None:
         if self._skipping:
@@ -495,6 +505,7 @@ class Protocol:
             self._lose_reader()
             return
         del self._pending[:written]
+        self._own = min(self._own, len(self._pending))
 
     def _lose_reader(self) -> None:
         self._reader_is_gone = True
@@ -513,7 +524,10 @@ def _answer_of(request: Request) -> Answer:
     reason, keep = options.get("reason", ""), options.get("keep", "once")
     if not isinstance(reason, str) or keep not in KEEPS:
         raise UsageError(f"reason is a text, and keep one of {', '.join(KEEPS)}")
-    return Answer(word == "yes", reason, keep)
+    answer = Answer(word == "yes", reason, keep)
+    if len(request_process.answer_line(answer)) > request_process.HANDED_OVER:
+        raise UsageError("reason has more than 64 KiB", hint="say more in the next prompt")
+    return answer
 
 
 def _decoded(line: bytes) -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from agentsdir.cli.requests import LANES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agentsdir.cli.requests import Id, Request
+    from agentsdir.cli.requests import Id, Lane, Request
 
 
 class RequestOrder:
     """The requests that wait, and how many are being done.
 
-    A request waits while an earlier one that has not ended shares a key with it. Requests that wait
-    for no other are counted by themselves, so that they are never held up by those that do.
+    A request waits while an earlier one that has not ended shares a key with it. Each lane is
+    counted by itself, so that `interrupt` is not held up by those that wait for a turn.
 
     Args:
-        limit: how many are done at once, of either kind.
+        limit: how many of a lane are done at once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -26,8 +28,8 @@ class RequestOrder:
         self._keys: dict[Id, tuple[str, ...]] = {}
         self._queues: dict[str, deque[Id]] = {}
         self._waiting: dict[Id, Request] = {}
-        self._ready: dict[bool, deque[Id]] = {True: deque(), False: deque()}
-        self._done = {True: 0, False: 0}
+        self._ready: dict[Lane, deque[Id]] = {lane: deque() for lane in LANES}
+        self._begun = dict.fromkeys(LANES, 0)
 
     @property
     def waiting(self) -> int:
@@ -55,23 +57,23 @@ class RequestOrder:
 
     def next(self) -> Request | None:
         """Take the next request that can be done; None if all have to wait."""
-        for kind, ready in self._ready.items():
-            if ready and self._done[kind] < self._limit:
-                self._done[kind] += 1
+        for lane, ready in self._ready.items():
+            if ready and self._begun[lane] < self._limit:
+                self._begun[lane] += 1
                 return self._waiting.pop(ready.popleft())
         return None
 
     def done(self, request: Request) -> None:
         """Note that a request which was taken has ended."""
-        self._done[request.is_at_once] -= 1
+        self._begun[request.lane] -= 1
         self._release(request.id)
 
     def take_out(self, request_id: Id) -> Request | None:
         """Take out a request that waits, not to be done; None if there is none of this id."""
         request = self._waiting.pop(request_id, None)
         if request is not None:
-            if request_id in self._ready[request.is_at_once]:
-                self._ready[request.is_at_once].remove(request_id)
+            if request_id in self._ready[request.lane]:
+                self._ready[request.lane].remove(request_id)
             self._release(request_id)
         return request
 
@@ -96,6 +98,6 @@ class RequestOrder:
             self._queues[key][0] != request_id for key in self._keys[request_id]
         ):
             return
-        ready = self._ready[request.is_at_once]
+        ready = self._ready[request.lane]
         if request_id not in ready:
             ready.append(request_id)

@@ -29,7 +29,7 @@ from agentsdir.cli.output import print_error
 from agentsdir.cli.questions import Answer
 from agentsdir.cli.requests import parse_request
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import Terminated, UsageError
+from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the protocol's process passes on, and that end a request."""
-_HANDED_OVER = 64 * 1024
-"""Bytes of a request that a child is given; what a socket takes at once."""
+HANDED_OVER = 64 * 1024
+"""Bytes of a request or an answer that a child is given; what a socket takes at once."""
 _MOST_MEMORY = 256 * 1024
 """KiB that a child may have needed and do another request."""
 _BUFFER = 1024 * 1024
@@ -84,7 +84,7 @@ class RequestProcess:
         Args:
             line: the request as the client wrote it, without its LF.
         """
-        if len(line) > _HANDED_OVER:
+        if len(line) > HANDED_OVER:
             return False
         try:
             self.control.sendall(line + b"\n")
@@ -215,9 +215,10 @@ def _needed_much() -> bool:
 
 def _do(request: Request, command: ReadCommand, env: Environment) -> int:
     try:
+        _replace(0, _input(request.stdin))
         if request.cwd:
             _enter(env, request.cwd)
-    except UsageError as error:
+    except AgentsdirError as error:
         print_error(env, error, as_json=True)
         return code_of(error)
     return run_read(command, env)
@@ -235,7 +236,6 @@ def _raise_terminated(number: int, _frame: Any) -> NoReturn:
 
 def _environment(env: Environment, request: Request, ask: _Asker) -> Environment:
     """Return the environment of a request, with standard streams of its own."""
-    _replace(0, _input(request.stdin))
     sys.stdout = _Output(1, isatty=request.terminal is not None)
     sys.stderr = _Output(2, line_buffering=True)
     own = copy.copy(env)
@@ -258,13 +258,23 @@ def _enter(env: Environment, folder: str) -> None:
 
 
 def _input(text: str | None) -> int:
-    """Return a descriptor of a file that holds a text, or of an empty device."""
+    """Return a descriptor of a file that holds a text, or of an empty device.
+
+    Raises `AgentsdirError` if there is no room for the file.
+    """
     if text is None:
         return os.open(os.devnull, os.O_RDONLY)
-    with tempfile.TemporaryFile() as file:
-        file.write(text.encode())
-        file.seek(0)
-        return os.dup(file.fileno())
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.seek(0)
+            return os.dup(file.fileno())
+    except OSError as error:
+        raise AgentsdirError(
+            f"cannot write standard input to a temporary file: {error.strerror}",
+            hint="TMPDIR names another folder for it",
+            kind="no-stdin",
+        ) from error
 
 
 def _variables(env: Environment, terminal: Terminal) -> MappingProxyType[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 
@@ -32,8 +32,13 @@ QUEUE = "queue"
 OWN_VERBS = (ANSWER, CANCEL)
 """Verbs that are no commands: the process of the protocol does them itself."""
 REFUSED = ("chat",)
-AT_ONCE = frozenset({"interrupt", "clear-abort", "close", QUEUE, "wait", *OWN_VERBS})
-"""Verbs that wait for no other request: they are there for agents that work."""
+URGENT = frozenset({"interrupt", "clear-abort", "close", QUEUE})
+"""Verbs for agents that work, which wait for no other request and take no time."""
+AT_ONCE = frozenset({*URGENT, "wait", *OWN_VERBS})
+"""Verbs that wait for no other request."""
+Lane: TypeAlias = Literal["urgent", "beside", "in order"]
+"""Requests of one lane hold up those of no other, however many they are."""
+LANES: tuple[Lane, ...] = ("urgent", "beside", "in order")
 
 LINE_LIMIT = 16 * 1024 * 1024
 """Bytes of a request; a longer prompt is in a file that the request names."""
@@ -88,6 +93,13 @@ class Request(NamedTuple):
     def is_at_once(self) -> bool:
         """Whether it waits for no earlier request."""
         return self.beside or self.verb in AT_ONCE
+
+    @property
+    def lane(self) -> Lane:
+        """With which requests it is counted, where only so many are done at once."""
+        if self.verb in URGENT:
+            return "urgent"
+        return "beside" if self.is_at_once else "in order"
 
     def command_line(self) -> list[str]:
         """Return the command line that does what is asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -274,6 +275,39 @@ def test_other_agents_are_served_while_one_works(shell: Any, client: Client) -> 
     assert client.until("exit", turn) == Exit.INTERRUPTED
     assert client.until("error", turn)["kind"] == "turn-aborted"
     assert client.until("exit", behind) == 0
+
+
+def test_many_that_wait_for_a_turn_hold_up_no_interrupt(shell: Any, client: Client) -> None:
+    """The turn would else never end."""
+    sleeper(shell, "slow")
+    turn = client.ask("send", "slow", "hi")
+    client.until("value", turn)
+    waits = [client.ask("wait", "slow") for _ in range(34)]
+
+    client.do("interrupt", "slow")
+
+    assert client.until("exit", turn) == Exit.INTERRUPTED
+    for wait in waits:
+        client.until("exit", wait)
+
+
+def test_standard_input_that_has_no_room_is_an_error(shell: Any, client: Client) -> None:
+    """Exit 1, and the next request is done."""
+    shell.new("--name", "demo")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * 1024,) * 2)
+
+    small = Client(shell, preexec_fn=limit)
+    request = small.ask("queue", "demo", stdin="x" * 2 * 1024 * 1024)
+
+    assert small.until("exit", request) == Exit.FAILED
+    assert [one for one in small.of(request) if "note" in one] == []
+    assert small.until("error", request)["kind"] == "no-stdin"
+    assert values(small.do("queue", "demo", stdin="short"))
+    assert small.ends() == 0
+    assert small.process.stdout is not None
+    small.process.stdout.close()
 
 
 def test_an_inbox_has_the_order_of_the_requests(shell: Any, client: Client) -> None:

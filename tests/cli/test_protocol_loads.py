@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -106,6 +107,34 @@ def test_a_huge_line_is_refused_in_bounded_memory(shell: Any) -> None:
                 if "error" in answer]  # fmt: skip
     assert error["kind"] == "too-long"
     assert after - before < 4 * LINE_LIMIT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells a process's memory")
+def test_bad_lines_whose_errors_are_not_read_are_not_read_themselves(shell: Any) -> None:
+    """Memory stays bounded, and a reader that reads late gets each error."""
+    bad = 400_000
+
+    with started(shell) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.readline()
+        before = most_memory(process.pid)
+        writer = threading.Thread(target=process.stdin.write, args=(b"x\n" * bad,))
+        writer.start()
+        time.sleep(3)  # unbounded, it would have read all by now; if not, the test is only easier
+        assert writer.is_alive()
+        count = 0
+        while count < 2 * bad:  # an error and an exit for each
+            count += process.stdout.read1().count(b"\n")
+        writer.join()
+        most = most_memory(process.pid)
+        process.stdin.close()
+        assert process.wait() == 0
+
+    assert most - before < 2 * LINE_LIMIT
 
 
 def most_memory(pid: int) -> int:

@@ -139,6 +139,22 @@ def test_what_is_neither_yes_nor_no_answers_nothing(ask: Any, args: list[str]) -
     assert "allow" in asked.result()["response"]
 
 
+def test_a_reason_that_is_too_long_answers_nothing(ask: Any) -> None:
+    """However long it is; the question can be answered after that."""
+    asked = ask()
+    question = asked.question["questionId"]
+
+    for length in (64 * 1024, 4 * 1024 * 1024):
+        asked.write(
+            id="long", verb="answer", args=[question, "no"], options={"reason": "x" * length}
+        )
+        assert asked.until("long", "exit") == 2
+    asked.write(id="good", verb="answer", args=[question, "no"], options={"reason": "x" * 60_000})
+
+    assert asked.until("turn", "questionClosed") == question
+    assert asked.result()["response"].endswith("x" * 60_000)
+
+
 def test_no_answer_is_a_no_at_the_end_of_input(ask: Any) -> None:
     """The turn goes on to its end."""
     asked = ask()
