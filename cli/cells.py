@@ -39,19 +39,28 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
+def _most(columns: int) -> int:
+    """Return how many characters a text of so many columns may have: three for each, and some.
+
+    No language has more, and terminals get slow, or draw over other rows, with thousands of marks.
+    """
+    return 3 * max(columns, 0) + 64
+
+
 def cut(text: str, columns: int, mark: str = "…", *, keep_end: bool = False) -> str:
     """Return a text that takes at most `columns`, with `mark` where something is left out.
 
     Args:
         keep_end: leave out the beginning, as of a path, whose end says more.
     """
-    if width_of(text) <= columns:
+    most = _most(columns)
+    if len(text) <= most and width_of(text) <= columns:
         return text
     room = columns - width_of(mark)
     if room < 0:
         return mark[: max(columns, 0)]
     kept: list[str] = []
-    for character in reversed(text) if keep_end else text:
+    for character in reversed(text[-most:]) if keep_end else text[:most]:
         room -= _columns(character)
         if room < 0:
             break

@@ -139,6 +139,7 @@ class TurnView:
         # Conversation and handle, or durable id, of each call, text and thought.
         self._by_block: dict[tuple[str, str], Call] = {}
         self._by_use: dict[tuple[str, str], Call] = {}
+        self._twins: dict[str, int] = {}  # calls of one id
         self._texts: dict[tuple[str, str], bool] = {}
         self._thinking: dict[tuple[str, str], float] = {}
         self._said: set[tuple[str, str]] = set()
@@ -306,7 +307,8 @@ class TurnView:
     def _new_call(self, conversation: str, use: str, now: float) -> Call:
         key = use
         while key in self.calls:  # some models count their calls from 1 in each answer
-            key += "'"
+            self._twins[use] = self._twins.get(use, 1) + 1
+            key = f"{use}'{self._twins[use]}"
         call = Call(key, conversation, now)
         self.calls[key] = self._running[key] = self._by_use[conversation, use] = call
         return call
@@ -543,7 +545,11 @@ class TurnView:
     # What happens now, and the end.
 
     def status(self, now: float) -> str:
-        """Return what happens now in one line that is at least 2 columns narrower than `width`."""
+        """Return what happens now in one line that is at least 2 columns narrower than `width`.
+
+        It is empty for a terminal that is too narrow for lines of a turn: a line that is folded
+        cannot be drawn over.
+        """
         said = [self._spinner(now)]
         if self._usage is not None:
             said += self._tokens(self._usage)
@@ -559,6 +565,8 @@ class TurnView:
         return f"{frames[int(took * 10) % len(frames)]} {_whole_seconds(took)}"
 
     def _as_status(self, said: list[str]) -> str:
+        if self.width < _NARROWEST:
+            return ""
         text = self._glyphs.between.join(said)
         return cut(text, min(self._columns, 80) - 2, self._glyphs.cut)
 
