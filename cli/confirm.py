@@ -192,13 +192,8 @@ class _ToolQuestion:
 
     def _legend(self) -> list[str]:
         always = " · ".join(f"{key} {whom}" for key, _, whom in self._keys)
-        lines = [f"  always {self._what()}: {always}"] if always else []
+        lines = [f"  always {self._question.always}: {always}"] if always else []
         return ["  y yes · n [REASON] no · v show all · ? help", *lines]
-
-    def _what(self) -> str:
-        """Return what an answer for good is for, in words."""
-        is_tool = self._question.rule == self._question.tool
-        return f"any {one_line(self._question.tool)}" if is_tool else "exactly this command"
 
     def decide(self, terminal: _Terminal, text: str) -> Answer | None:
         """Return the answer that a line is. Show what it asks for, and return None, for others."""
@@ -228,7 +223,7 @@ class _ToolQuestion:
             "  n REASON  no, and why, for the model",
         ]
         for key, _, whom in self._keys:
-            lines.append(f"  {key}         yes, and always {self._what()} for {whom}")
+            lines.append(f"  {key}         yes, and always {self._question.always} for {whom}")
         return [*lines, "  v         show all of it"]
 
     def _show_all(self, terminal: _Terminal) -> None:

@@ -63,6 +63,11 @@ class Question(NamedTuple):
             f" use {_cut(self.tool, _NAME)} in {_cut(self.folder, _FOLDER)}:"
         )
 
+    @property
+    def always(self) -> str:
+        """What a yes that is kept is for, in words."""
+        return f"any {one_line(self.tool)}" if self.rule == self.tool else "exactly this command"
+
     def as_json(self) -> dict[str, Any]:
         """Return the question as a JSON object."""
         return {

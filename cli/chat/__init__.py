@@ -22,10 +22,10 @@ def talk(env: Environment, agent_id: str) -> int:
     from agentsdir.cli.chat.session import Chat
     from agentsdir.formats.store.settings import read_settings
 
-    sweeps = bool(read_settings(env.layout).idle_timeout)
+    settings = read_settings(env.layout)
 
     async def converse() -> int:
-        chat = Chat(env, agent_id, sweeps=sweeps)
+        chat = Chat(env, agent_id, settings)
         ended_by = []
 
         def end(number: int) -> None:

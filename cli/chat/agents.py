@@ -48,7 +48,11 @@ class ChatAgent:
 
 
 def status_line(agent: ChatAgent | None, slots: str) -> str:
-    """Return the row of the state of an agent: what is known of it, the important first."""
+    """Return the row of the state of an agent: what is known of it, the important first.
+
+    Args:
+        slots: what is to be said of slots, if anything.
+    """
     if agent is None:
         return "no agent yet · the first prompt makes one · /help"
     said = agent.document
@@ -62,7 +66,7 @@ def status_line(agent: ChatAgent | None, slots: str) -> str:
         f"{short_number((said.get('usage') or {}).get('totalTokens') or 0)} tokens",
         f"${said['costUsd']:.2f}" if said.get("costUsd") is not None else "",
         _context(agent.last),
-        slots if said.get("state") == "active" else "",
+        slots,
     ]
     return " · ".join(one_line(part) for part in parts if part)
 

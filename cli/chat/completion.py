@@ -26,15 +26,15 @@ class LineCompleter(Completer):
 
     Args:
         commands: what each is for, by name.
-        agents: returns what is known of agents: what each is, by its name or id.
+        words: returns what may follow a command, and what each is.
         folder: where `@files` are looked for.
     """
 
     def __init__(
-        self, commands: Mapping[str, str], agents: Callable[[], Mapping[str, str]], folder: Path
+        self, commands: Mapping[str, str], words: Callable[[str], Mapping[str, str]], folder: Path
     ) -> None:
         self._commands = commands
-        self._agents = agents
+        self._words = words
         self._folder = folder
 
     def get_completions(
@@ -60,7 +60,7 @@ class LineCompleter(Completer):
         word = rest.rpartition(" ")[2]
         yield from (
             Completion(one, -len(word), display=one, display_meta=said)
-            for one, said in self._agents().items()
+            for one, said in self._words(name).items()
             if one.startswith(word) and one != word
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentsdir.cli.questions import Keep
 
 _KEPT: dict[str, Keep] = {"t": "turn", "a": "agent", "f": "folder"}
-_WORDS = {"turn": "for this turn", "agent": "always for this agent", "folder": "always here"}
+_WORDS = {"turn": "this turn", "agent": "this agent", "folder": "this folder"}
 
 
 class AskedQuestion:
@@ -45,6 +45,7 @@ class AskedQuestion:
         """
         head = wrapped_words(self.question.headline, columns - 1, 3)
         keys = wrapped_words(self._keys(count), columns - 1, 3)
+        keys += wrapped_words(self._always(), columns - 1, 3) if self._kept else []
         room = max(1, rows - len(head) - len(keys))
         call = [row for line in self._lines for row in wrapped(line, columns - 3)]
         if len(call) > room:
@@ -54,10 +55,13 @@ class AskedQuestion:
 
     def _keys(self, count: int) -> str:
         said = ["y yes", "n no", "r no, with a reason"]
-        said += [f"{key} {_WORDS[kept]}" for key, kept in self._kept.items()]
         said.append("v view all")
         more = f" ({count - 1} more wait)" if count > 1 else ""
         return " · ".join(said) + more
+
+    def _always(self) -> str:
+        said = " · ".join(f"{key} {_WORDS[kept]}" for key, kept in self._kept.items())
+        return f"always {self.question.always}: {said}"
 
     def answer_of(self, key: str) -> Answer | None:
         """Return the answer that a key gives; None for a key that is none."""
@@ -80,7 +84,8 @@ class AskedQuestion:
         if not answer.allowed:
             return f"no · {what}" + (f" · {answer.reason}" if answer.reason else "")
         kept = _WORDS.get(answer.keep)
-        return f"yes{f', {kept}' if kept else ''} · {what}"
+        always = f", always {self.question.always} for {kept}" if kept else ""
+        return f"yes{always} · {what}"
 
 
 def wrapped_words(text: str, columns: int, rows: int) -> list[str]:

@@ -179,6 +179,9 @@ class Screen:
             before_render=self._erase_if_resized,
             min_redraw_interval=_PRINT_INTERVAL,
         )
+        # Escape is a key of its own, and the beginning of others.
+        self.app.ttimeoutlen = 0.1
+        self.app.timeoutlen = 0.5
         renderer: Any = self.app.renderer
         self._erase_below, renderer.erase = renderer.erase, self._erase
 
@@ -386,6 +389,9 @@ class Screen:
         quiet = time.monotonic() - max(since, self._last_key) >= READING_TIME
         return self._turned_to_question or (quiet and not self._buffer.text)
 
+    def _is_escape_an_interrupt(self) -> bool:
+        return not self._buffer.text and self._reason_for is None
+
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         answering = Condition(self._answers)
@@ -435,6 +441,12 @@ class Screen:
         def _interrupt(event: KeyPressEvent) -> None:
             del event
             self._interrupt()
+
+        @keys.add("escape", filter=Condition(self._is_escape_an_interrupt))
+        def _escape(event: KeyPressEvent) -> None:
+            del event
+            if self._handler.interrupted():
+                self.hint("interrupting the turn")
 
         @keys.add("c-d", filter=Condition(lambda: not self._buffer.text))
         def _leave(event: KeyPressEvent) -> None:

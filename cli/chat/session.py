@@ -29,17 +29,19 @@ from agentsdir.formats.blocks import EVENT_TYPES
 from agentsdir.formats.errors import AgentsdirError, NoSuchAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from agentsdir.cli.environment import Environment
+    from agentsdir.formats.store.settings import Settings
 
 _SWEEP_INTERVAL = 30.0
-"""Seconds between two looks for sessions that are idle (decision D26)."""
+"""Seconds between two looks for sessions that are idle, at most (decision D26)."""
 _SETTLING = 10.0
 """Seconds that entered lines have to be done once the prompt is left."""
 _WHILE_LEAVING = frozenset({"new", "switch", "fork", "quit", "exit"})
 """What is done then of the commands: it says which agent the prompts after it are for."""
 _NOT_SENT = "the prompt is not sent; Up brings it back"
+_CLIENTS = {"claude": "Claude Code", "gemini": "Gemini CLI"}
 _ECHO_ROWS = 12
 _ECHO_LENGTH = 2000
 _LIVE_ROWS = 8
@@ -56,13 +58,13 @@ class Chat:
 
     Args:
         named: the agent that the command line names; empty for the last one of this folder.
-        sweeps: whether sessions are suspended that have had no input for some time.
+        settings: of the agents directory.
     """
 
-    def __init__(self, env: Environment, named: str, *, sweeps: bool) -> None:
+    def __init__(self, env: Environment, named: str, settings: Settings) -> None:
         self.env = env
         self._named = named
-        self._sweeps = sweeps
+        self._settings = settings
         self.style = style_of(env)
         self.agents: dict[str, ChatAgent] = {}
         self.current: ChatAgent | None = None
@@ -77,7 +79,7 @@ class Chat:
         )
         self._slash = SlashCommands(self)
         history = KeptHistory(state_folder(env.variables, env.home), self.say_failure)
-        completer = LineCompleter(offered(), lambda: self.known, env.cwd)
+        completer = LineCompleter(offered(), self._words_after, env.cwd)
         self.screen = Screen(env.stdout, self, history, completer, variables=env.variables)
 
     async def run(self) -> None:
@@ -111,7 +113,7 @@ class Chat:
 
     def _begin(self) -> None:
         self.do(self._work())
-        if self._sweeps:
+        if self._settings.idle_timeout:
             self.do(self._sweep())
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -187,11 +189,23 @@ class Chat:
         if outcome.exit:
             if self._named:
                 self.say_failure(outcome.error)
+            else:
+                await self._say_sessions()
             return
         agent = self.take_document(outcome.document)
         if not self._named:
             self.say_note(f"going on with {agent.label}{_when(agent)}; /new for another")
         await self.show(agent)
+
+    async def _say_sessions(self) -> None:
+        """Say which sessions the clients have of this folder: an agent can go on with one."""
+        rows = (await self.ask("list", native=True, here=True)).rows
+        for adapter in dict.fromkeys(str(row.get("adapter")) for row in rows):
+            ids = [str(row["id"]) for row in rows if row.get("adapter") == adapter]
+            count = "a session" if len(ids) == 1 else f"{len(ids)} sessions"
+            newest = "" if len(ids) == 1 else " (the newest)"
+            client = _CLIENTS.get(adapter, adapter)
+            self.say_note(f"{count} of {client} here: /new --from {ids[0][:8]}{newest}")
 
     def take_document(self, document: dict[str, Any]) -> ChatAgent:
         """Return the agent that `inspect` said something of."""
@@ -239,7 +253,7 @@ class Chat:
         self.current = agent
         said = agent.document
         shown = ""
-        if agent.running is None and (said.get("counters") or {}).get("turns"):
+        if agent.running is None and (said.get("counters") or {}).get("blocks"):
             shown = (await self.ask_for_people("log", agent.id, "-n", "1")).text.strip("\n")
         if shown:
             self.say("", *shown.split("\n"))
@@ -286,8 +300,26 @@ class Chat:
             for row in rows
             if "agentId" in row
         }
-        self._slots = f"{sum(row.get('state') == 'active' for row in rows)} in slots"
+        slots = self._settings.max_slots
+        are_full = sum(row.get("state") == "active" for row in rows) >= slots
+        self._slots = f"all {slots} slots are taken" if are_full else ""
         self.screen.refresh()
+
+    def _words_after(self, command: str) -> Mapping[str, str]:
+        return self.modes() if command == "mode" else self.known
+
+    def modes(self) -> Mapping[str, str]:
+        """Return the permission modes of the agent's client, and what each does."""
+        from agentsdir.adapters.protocol import settings_of  # adapters take long to load
+        from agentsdir.engine.providers import provider_of
+
+        if self.current is None:
+            return {}
+        try:
+            provider = provider_of(str(self.current.document.get("provider")))[1]
+        except AgentsdirError:  # one of another version of this program
+            return {}
+        return settings_of(provider).modes or {}
 
     # Lines.
 
@@ -543,8 +575,8 @@ class Chat:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_INTERVAL)
-            outcome = await self.ask("suspend", "--idle")
+            await asyncio.sleep(min(_SWEEP_INTERVAL, max(1.0, self._settings.idle_timeout)))
+            outcome = await self.ask("suspend", idle=True)
             for row in outcome.rows:
                 self.say_note(f"{row.get('name') or row.get('agentId')} is suspended: it was idle")
                 agent = self.agents.get(str(row.get("agentId")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from agentsdir.cli.chat.typed import Slash, with_agent
@@ -40,7 +41,7 @@ OWN = {
 KEYS = {
     "Enter": "sends; while a turn runs, the prompt is queued",
     "Alt-Enter, Ctrl-J, \\ Enter": "a new line",
-    "Ctrl-C": "interrupts the turn; twice leaves",
+    "Ctrl-C": "interrupts the turn, as Esc on an empty line; twice leaves",
     "Ctrl-D": "leaves",
     "Ctrl-O": "shows the last tool call whole",
     "Ctrl-X Ctrl-E": "edits the line in $EDITOR",
@@ -160,7 +161,14 @@ class SlashCommands:
             said = agent.document.get(field)
             self._chat.say_note(f"{agent.label}: {said or 'the default of its provider'}")
         else:
-            await self._verb("set", (agent.id, f"{key}={line.rest}"))
+            outcome = await self._chat.ask("set", agent.id, f"{key}={line.rest}")
+            if outcome.exit:
+                self._chat.say_failure(outcome.error)
+                return
+            does = self._chat.modes().get(line.rest, "") if key == "permission-mode" else ""
+            said = f"{agent.label}: {key} {line.rest}" + (f": {does}" if does else "")
+            self._chat.say_note(f"{said}; from the next turn on")
+            await self._after()
 
     async def _queue(self, line: Slash) -> None:
         agent = self._agent()
@@ -237,11 +245,16 @@ class SlashCommands:
             await self._verb(line.words[0], ("--help",))
             return
         width = max(map(len, KEYS))
-        lines = [f"{f'/{name}':{width}}  {text}" for name, text in OWN.items()]
-        lines += ["", *(f"{key:{width}}  {text}" for key, text in KEYS.items()), ""]
+        rows = [f"{f'/{name}':{width}}  {text}" for name, text in OWN.items()]
+        rows += ["", *(f"{key:{width}}  {text}" for key, text in KEYS.items()), ""]
+        columns = max(self._chat.screen.columns - 1, 2 * width)
+        indent = " " * (width + 2)
+        lines = []
+        for row in rows:
+            lines += wrap(row, columns, subsequent_indent=indent) or [""]
         others = [name for name in COMMANDS if name not in OWN and name not in _REFUSED]
-        lines.append("and every verb of agentsdir by its name, such as /tag or /inspect:")
-        lines.append(", ".join(others))
+        lines += wrap("and every verb of agentsdir by its name, such as /tag or /inspect:", columns)
+        lines += wrap(", ".join(others), columns, break_on_hyphens=False)
         self._chat.say(*lines)
 
     async def _quit(self, line: Slash) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentsdir.cli.turn_view import TurnLine
     from agentsdir.formats.blocks import StreamEvent
 
+_KEY = " · Ctrl-C interrupts"
 _LONGEST_REST = 32 * 1024
 """Characters of an incomplete piece of Markdown; a longer one is printed as it came."""
 
@@ -125,7 +126,10 @@ class ShownTurn:
             if len(shown) >= rows:
                 break
         said = shown[-rows:] if self._answer.rest.strip() else []
-        return [*said, self._view.status(now)]
+        status = self._view.status(now)
+        if not self.is_interrupted and len(status) + len(_KEY) < self.columns:
+            status += _KEY
+        return [*said, status]
 
     @property
     def calls(self) -> list[str]:

@@ -109,8 +109,9 @@ def test_a_yes_for_good_asks_no_more(asking: ChatTerminal) -> None:
     """The rule is kept for this agent, in the user's own configuration."""
     (asking.home / "go").touch()
     ask(asking, "edit it")
-    asking.wait_for("a always for this agent")
+    asking.wait_for("^always any Edit: t this turn · a this agent · f this folder$")
     asking.answer("a")
+    asking.wait_for("^yes, always any Edit for this agent · Edit: ")
     asking.wait_for('"behavior": "allow"')
     grants = json.loads((asking.home / ".config/agentsdir/grants.json").read_text())
     assert [one["rule"] for one in grants["rules"]] == ["Edit"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,9 @@ from collections.abc import Callable
 
 import pytest
 from chat_terminal import PROGRAM, TURN, ChatTerminal, begin, delta, needs_tmux, sleep, text
+
+from agentsdir.cli.chat.slash import OWN
+from agentsdir.cli.command_line import COMMANDS
 
 pytestmark = needs_tmux
 
@@ -249,7 +253,7 @@ def test_a_turn_that_is_shown_while_the_width_changes_stays_readable(chat: Start
         terminal.resize(columns, rows)
         terminal.wait_until(
             lambda _: re.search(
-                r"an answer in pieces\n. \d+ s · answering\n> half a line\ntalk · working · s",
+                r"an answer in pieces\n. \d+ s · answering.*\n> half a line\ntalk · working · s",
                 "\n".join(terminal.screen),
             ),
             "the rows in another width",
@@ -462,3 +466,91 @@ def test_queue_drop_counts_from_one(chat: Start) -> None:
         terminal.line(f"/queue drop {number}")
     terminal.wait_until(lambda shown: shown.count("/queue drop N, or /queue drop all") == 2, "a no")
     assert "1 queued: two" in terminal.shown
+
+
+def test_escape_on_an_empty_line_interrupts_and_in_a_line_does_nothing(chat: Start) -> None:
+    """The row of the turn names the other key."""
+    terminal = scripted(chat, LONG)
+    terminal.line("one")
+    terminal.wait_for("^. \\d+ s · .* · Ctrl-C interrupts$")
+    terminal.type("text")
+    terminal.keys("Escape")
+    time.sleep(1)
+    assert terminal.inspect("talk")["openTurn"]
+    terminal.keys("C-u", "Escape")
+    terminal.wait_for("^interrupted")
+    terminal.type("one")
+    terminal.keys("M-Enter")
+    terminal.type("two")
+    terminal.wait_for("^> one\ntwo")
+
+
+def test_mode_completes_to_modes_and_says_briefly_what_one_does(chat: Start) -> None:
+    """With the agent's name, not with an id or a path."""
+    terminal = chat()
+    terminal.line("/new talk --provider claude")
+    terminal.wait_for("^── talk · claude")
+    terminal.type("/mode acc")
+    terminal.wait_for("^  acceptEdits  edits files")
+    terminal.keys("Tab")
+    terminal.wait_for("^> /mode acceptEdits")
+    terminal.keys("Enter")
+    terminal.keys("Enter")
+    shown = terminal.wait_for("^talk: permission-mode acceptEdits: edits files in its folder")
+    assert str(terminal.home) not in shown.split("/mode acceptEdits")[-1].split("\n> ")[0]
+    terminal.wait_for_status("acceptEdits")
+
+
+def test_sessions_of_clients_are_named_and_gone_on_with(chat: Start) -> None:
+    """Where no agent is, the first screen names them; /new --from shows the last turn."""
+    terminal = chat("--version")
+    session = "1d2c7f0a-5b0e-4b43-9d2e-0a6f1c3b5d7e"
+    folder = terminal.home / ".claude/projects/-here"
+    folder.mkdir(parents=True)
+    common = {"sessionId": session, "cwd": str(terminal.home), "version": "2.1.98",
+              "isSidechain": False, "timestamp": "2026-01-02T03:04:05.000Z"}  # fmt: skip
+    rows = [
+        {**common, "type": "user", "uuid": "u1", "parentUuid": None,
+         "message": {"role": "user", "content": "What is up?"}},
+        {**common, "type": "assistant", "uuid": "a1", "parentUuid": "u1",
+         "message": {"id": "m1", "role": "assistant", "model": "m", "type": "message",
+                     "content": [{"type": "text", "text": "The sky is."}]}},
+    ]  # fmt: skip
+    (folder / f"{session}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    again = chat()
+    again.wait_for(f"^a session of Claude Code here: /new --from {session[:8]}$")
+    again.line(f"/new --from {session[:8]}")
+    again.wait_for("^> What is up\\?\n\nThe sky is.")
+
+
+def test_help_breaks_between_words(chat: Start) -> None:
+    """At any width."""
+    terminal = chat(columns=60)
+    terminal.line("/help")
+    shown = terminal.wait_for("adapters$")
+    listed = shown.split("/inspect:\n")[1].split("\n>")[0]
+    others = [name for name in COMMANDS if name not in OWN and name != "chat"]
+    assert listed.replace("\n", " ").split(", ") == others
+    assert all(len(row) < 60 for row in shown.split("\n"))
+
+
+def test_the_status_names_slots_only_where_all_are_taken(chat: Start) -> None:
+    """Where they are, another session is suspended with the next turn."""
+    terminal = chat()
+    terminal.line("hello")
+    terminal.wait_for_status("active")
+    assert "slots" not in terminal.shown.split("\n")[-1]
+    (terminal.root / "settings.toml").write_text("max_slots = 1\n")
+    again = chat()
+    again.wait_for_status("all 1 slots are taken")
+
+
+def test_a_session_without_input_is_suspended(chat: Start) -> None:
+    """After `idle_timeout`, and a line says so."""
+    terminal = chat("--version")
+    terminal.agentsdir("new", "--name", "talk")
+    (terminal.root / "settings.toml").write_text("idle_timeout = 1\n")
+    again = chat("chat", "talk")
+    again.line("hello")
+    again.wait_for("^talk is suspended: it was idle")
+    again.wait_for_status("^talk · suspended")
