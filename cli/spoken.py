@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentsdir.adapters.protocol import MIN_NATIVE_PREFIX
 from agentsdir.cli.naming import LAST, find_agent
 from agentsdir.cli.sessions import session_of_file
 from agentsdir.engine.conversation import ConversationTurns, read_conversation
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.layout import AgentPaths
+
+
+_NATIVE_HINT = (
+    f"`agentsdir list --native` the sessions of clients, of which {MIN_NATIVE_PREFIX} characters of"
+    " the id are enough"
+)
 
 
 class Spoken(NamedTuple):
@@ -45,6 +52,8 @@ def find_spoken(env: Environment, operand: str) -> AgentPaths | FoundSession:
             raise
         if (env.cwd / operand).exists():
             return session_of_file(env, operand)
+        if isinstance(error, NoSuchAgent):
+            error.hint = f"{error.hint}, {_NATIVE_HINT}" if error.hint else _NATIVE_HINT
         if not is_native_reference(operand):
             raise
         try:

@@ -66,7 +66,11 @@ class TargetOptions(NamedTuple):
         only_prompt = len(self.words) < 2 and not (self.create or (self.promptless and self.words))
         without = self._named_by_option or (from_agent and only_prompt)
         if len(self.words) > (1 if without else 2):
-            raise UsageError(f"there is one prompt, and this is another: {self.words[-1]!r}")
+            how = "an option names the agent, so the prompt is" if without else "the prompt is"
+            raise UsageError(
+                f"{how} {self.words[0 if without else 1]!r}, and {self.words[-1]!r} is too much",
+                hint="a prompt of several words stands in quotes",
+            )
         if not (without or self.words or self.create):
             raise _no_target()
         self._check_connector(env)

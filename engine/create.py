@@ -11,7 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import RECORDABLE_MODES, ProgramProvider, StoreReader
+from agentsdir.adapters.protocol import (
+    RECORDABLE_MODES,
+    ProgramProvider,
+    StoreReader,
+    settings_of,
+)
 from agentsdir.engine import lookup
 from agentsdir.engine.follow import session_of_agent
 from agentsdir.engine.lookup import (
@@ -186,10 +191,12 @@ def _check_mode(wanted: NewAgent, provider: Provider | None) -> None:
     if provider is None or not provider.runs_program:
         raise UsageError(f"the provider {wanted.provider!r} runs no program that would heed a mode")
     if wanted.permission_mode not in RECORDABLE_MODES:
+        modes = settings_of(provider).modes
         raise UsageError(
             f"no log can grant the permission mode {wanted.permission_mode!r}",
             hint="default and plan can stand there; `set AGENT permission-mode=MODE`, "
-            "`send --permission-mode` and config.toml say more",
+            "`send --permission-mode` and config.toml take "
+            + (f"all: {', '.join(modes)}" if modes else "others, too"),
             kind="permission-mode",
         )
 

@@ -53,7 +53,8 @@ def run(
         typer.Option(
             metavar="MODE",
             rich_help_panel=NEW_AGENT,
-            help="The client's permission mode: default or plan; config.toml may name any",
+            help="The client's permission mode: default or plan; `agentsdir set` and config.toml"
+            " take its others, too",
             show_default="that of config.toml, or else the client's",
         ),
     ] = "",

@@ -20,6 +20,7 @@ from agentsdir.cli.output import note
 from agentsdir.cli.services import services_of
 from agentsdir.engine.at_terminal import check_opens, open_client
 from agentsdir.formats.errors import ProviderError, SessionStateError, Terminated, UsageError
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,8 +83,10 @@ def run(
         return _run(env, program, spec.cwd)
 
     opened = open_client(services, paths, at_terminal, wait=wait)
-    prompts = "1 prompt" if opened.prompts == 1 else f"{opened.prompts} prompts"
-    note(env, f"{prompts} from the client in the log of agent {paths.id}")
+    if opened.prompts:
+        prompts = "1 prompt" if opened.prompts == 1 else f"{opened.prompts} prompts"
+        name = read_agent(paths).state.name or paths.id
+        note(env, f"{prompts} from the client in the log of agent {name}")
     if opened.code:
         how = (
             f"was ended by signal {-opened.code}"

@@ -262,6 +262,12 @@ def _send(env: Environment, given: SendOptions) -> None:
 def _content(env: Environment, prompt: str, given: SendOptions) -> list[dict[str, Any]]:
     if given.messages is not None:
         return read_messages(env, given.messages)
+    alone = given.target.words if not given.no_stdin and env.stdin.isatty() else ()
+    if prompt == "-" and len(alone) == 1 and alone[0] != "-":
+        raise UsageError(
+            f"no prompt: {alone[0]!r} is taken as the agent",
+            hint="a prompt comes after it; `send -c PROMPT` is for the agent of this folder",
+        )
     by_program = given.target.from_connector or given.target.cron or given.target.heartbeat
     return read_prompt(env, prompt, no_stdin=given.no_stdin, add_stdin=not by_program)
 

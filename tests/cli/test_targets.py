@@ -73,7 +73,7 @@ def test_no_word_is_ever_dropped(words: list[str], named: bool) -> None:
     env = Environment(io.BytesIO(), out, out, {}, path, path)
     asked = TargetOptions(tuple(words), to="b" if named else "")
     if len(words) > (1 if named else 2):
-        with pytest.raises(UsageError, match="one prompt"):
+        with pytest.raises(UsageError, match="is too much"):
             asked.agent_and_prompt(env)
     elif not (words or named):
         with pytest.raises(UsageError, match="no agent is named"):
@@ -195,3 +195,29 @@ def test_what_cannot_be_meant_is_refused_and_makes_nothing(
     with pytest.raises(UsageError, match=reason):
         found(shell, *words, **options)
     assert not shell.root.exists()
+
+
+def test_a_word_that_was_meant_otherwise_is_named_as_what_it_is_taken_for(shell: Any) -> None:
+    """Of a prompt alone the agent, of an agent beside `-c` the prompt."""
+    done = shell("send", "what is up", stdin_tty=True)
+    assert (done.code, "'what is up' is taken as the agent" in done.err) == (2, True)
+    assert "`send -c PROMPT`" in done.err
+    done = shell("send", "-c", "fixer", "hi")
+    assert (done.code, "the prompt is 'fixer', and 'hi' is too much" in done.err) == (2, True)
+
+
+def test_a_word_that_names_no_conversation_says_where_there_are_some(shell: Any) -> None:
+    """Agents have a list, and so have the sessions of clients, whose ids want eight characters."""
+    for verb in ("log", "last"):
+        done = shell(verb, "b2ad")
+        assert (done.code, "`agentsdir list --native`" in done.err) == (10, True)
+        assert "8 characters" in done.err
+
+
+def test_a_mode_that_new_refuses_is_answered_with_those_that_there_are(shell: Any) -> None:
+    """The same list as that of `set`."""
+    agent = shell.new("--provider", "claude")
+    modes = shell("set", agent, "permission-mode=bogus", "--json").error["hint"]
+    done = shell("new", "--provider", "claude", "--permission-mode", "bogus", "--json")
+    assert done.code == 2
+    assert modes.removeprefix("it has ") in done.error["hint"]
