@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
@@ -20,8 +21,11 @@ from agentsdir.cli.output import (
     screen_width,
 )
 from agentsdir.cli.turn_view import INTERRUPTED, Part, TurnLine, TurnView
+from agentsdir.engine.inbox import unframed
 from agentsdir.formats import blocks, times
 from agentsdir.formats.blocks import MAIN, block_key
+from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -162,6 +166,7 @@ class Pages:
         width: columns, where `as_markdown`.
         as_markdown: lay out answers as Markdown; else they stand as they were written.
         in_full: show calls, their results and thoughts whole; else each is a line.
+        title_of: returns how to call an agent by its id, such as "subagent fox".
     """
 
     def __init__(
@@ -172,6 +177,7 @@ class Pages:
         width: int = SCREEN_WIDTH,
         as_markdown: bool = False,
         in_full: bool = False,
+        title_of: Callable[[str], str] = "agent {}".format,
     ) -> None:
         self._style = style
         self._marks = _MARKS[encoding]
@@ -181,6 +187,7 @@ class Pages:
         self._in_full = in_full
         self._view = TurnView(width, encoding, 0)
         self._names: dict[str, str] = {}
+        self._title_of = title_of
         self._children: set[tuple[str, str]] = set()
         self._thread = MAIN
         self._began: datetime | None = None
@@ -201,6 +208,7 @@ class Pages:
             width=screen_width(env),
             as_markdown=when == ALWAYS or (capable and env.stdout.isatty()),
             in_full=in_full,
+            title_of=partial(_title_of, env),
         )
 
     def about(self, text: str) -> str:
@@ -234,13 +242,12 @@ class Pages:
         usage, cost = metadata.get("usage"), metadata.get("costUSD")
         ended = _moment(timestamp)
         took = (ended - self._began).total_seconds() if ended and self._began else -1
-        tokens = usage.get("totalTokens") if isinstance(usage, dict) else None
-        said = [
-            f"{took:.1f} s" if took >= 0 else "",
-            f"{tokens:,} tokens" if isinstance(tokens, int) and tokens else "",
-            f"${cost:.4f}" if isinstance(cost, int | float) and cost else "",
-        ]
-        return self._marks.between.join(filter(None, said))
+        said = self._view.spent(
+            took if took >= 0 else None,
+            usage if isinstance(usage, dict) and usage.get("totalTokens") else None,
+            cost if isinstance(cost, int | float) and cost else None,
+        )
+        return self._marks.between.join(said)
 
     def block(self, block: dict[str, Any]) -> str:
         """Return what a block shows; empty for a hidden or superseded one."""
@@ -305,7 +312,12 @@ class Pages:
         return "\n".join(INDENT + line if line else "" for line in lines.split("\n"))
 
     def _prompt(self, block: dict[str, Any]) -> str:
-        return self._style("> " + _plain(block["content"]).replace("\n", "\n> "), "prompt")
+        text = _plain(block["content"])
+        if message := unframed(text):
+            sender, text = message
+            title = self._title_of(sender)
+            text = f"{title} {'answered' if title.startswith('subagent') else 'said'}: {text}"
+        return self._style("> " + text.replace("\n", "\n> "), "prompt")
 
     def answer(self, text: str, *, indent: int = 0) -> str:
         """Return the text of an answer, without the last LF.
@@ -391,6 +403,16 @@ _PAGE_WRITERS: dict[str, Callable[[Pages, dict[str, Any]], str]] = {
     "subagent": Pages._child,
 }
 _CALLS = frozenset({"tool_use", "tool_result", "subagent"})
+
+
+def _title_of(env: Environment, agent_id: str) -> str:
+    """Return what an agent is, and its name, or its id where it is gone or has none."""
+    try:
+        state = read_agent(env.layout.agent(agent_id)).state
+    except (AgentsdirError, OSError):
+        return f"agent {agent_id}"
+    kind = "subagent" if state.descriptor.get("type") == "subagent" else "agent"
+    return f"{kind} {state.name or agent_id}"
 
 
 def _moment(timestamp: Any) -> datetime | None:

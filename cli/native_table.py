@@ -10,6 +10,7 @@ from agentsdir.cli.colour import style_of
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, screen_width, wants_json
 from agentsdir.cli.table import Column, Table, plain
+from agentsdir.engine.inbox import unframed
 from agentsdir.engine.listing import SHORT, native_owners, short_length
 from agentsdir.engine.lookup import each_agent
 from agentsdir.engine.parse import list_native, native_row, stores_at, stores_of
@@ -93,7 +94,7 @@ def print_native(
                     plain(row["adapter"]),
                     plain(row["branch"]),
                     folder_text(row["cwd"], home),
-                    plain(row["title"]),
+                    plain(_title(row["title"])),
                 )
             )
         else:
@@ -128,3 +129,9 @@ def _fits(row: dict[str, Any], wanted: Wanted) -> bool:
         or (wanted.providers and row["adapter"] not in wanted.providers)
         or (wanted.since and row["modifiedAt"] < wanted.since)
     )
+
+
+def _title(text: str) -> str:
+    """Return a title without the tag of a prompt that is a message of another agent."""
+    message = unframed(text)
+    return f"from an agent: {message[1]}" if message else text

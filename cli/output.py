@@ -15,7 +15,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.jsontext import LongList, LongText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.errors import AgentsdirError
@@ -202,28 +202,6 @@ def screen_width(environment: Environment) -> int:
         if columns := os.get_terminal_size(environment.stdout.fileno()).columns:
             return min(columns, _WIDEST)
     return SCREEN_WIDTH
-
-
-CELL_WIDTH = 48
-
-
-def print_table(
-    environment: Environment, rows: list[dict[str, Any]], columns: Sequence[str]
-) -> None:
-    """Print rows for people, under the names of their columns."""
-    cells = [list(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
-    text = "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        + "\n"
-        for line in cells
-    )
-    print_text(environment, text)
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= CELL_WIDTH else text[: CELL_WIDTH - 1] + "…"
 
 
 def note(environment: Environment, text: str) -> None:

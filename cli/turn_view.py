@@ -597,13 +597,18 @@ class TurnView:
         usage, cost = usage or self._usage, self._cost if cost is None else cost
         tools = sum(call.is_shown and not call.is_subagent for call in self.calls.values())
         said = [f"{tools} tool call{'s' if tools > 1 else ''}"] if tools else []
-        said.append(_seconds(max(now - self._began, 0)))
+        said += self.spent(max(now - self._began, 0), usage, cost)
+        lines += [self._line(MAIN, Part(text, "faint")) for text in self._folded(said)]
+        return lines
+
+    def spent(self, seconds: float | None, usage: Usage | None, cost: float | None) -> list[str]:
+        """Return in words what a turn took, as far as it is known; `cost` is in US dollars."""
+        said = [] if seconds is None else [_seconds(seconds)]
         if usage is not None:
             said += self._tokens(usage)
         if cost is not None:
             said.append(_dollars(cost))
-        lines += [self._line(MAIN, Part(text, "faint")) for text in self._folded(said)]
-        return lines
+        return said
 
     def _folded(self, said: list[str]) -> list[str]:
         """Return texts on as few lines as they need."""

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _NAMES = ("reply_to", "retry_of", "permission_mode")
 _FRAME = r"(?i)<(?=\s*/?\s*system_message)"
+_ESCAPED = r"(?i)&lt;(?=\s*/?\s*system_message)"
+_FRAMED = re.compile(
+    r'\s*<system_message origin="([^"]*)">(.*?)(?:</system_message>\s*)?\Z', re.DOTALL
+)
 
 
 class Message(NamedTuple):
@@ -219,6 +223,18 @@ def as_prompt(message: dict[str, Any]) -> list[dict[str, Any]]:
     texts[0]["text"] = before + texts[0]["text"]
     texts[-1]["text"] += "</system_message>"
     return parts
+
+
+def unframed(text: str) -> tuple[str, str] | None:
+    """Return the sender and the text of a prompt that `as_prompt` framed; None for another.
+
+    The text may be cut at its end.
+    """
+    found = _FRAMED.match(text)
+    if found is None:
+        return None
+    sender = found[1].replace("&quot;", '"').replace("&lt;", "<").replace("&amp;", "&")
+    return sender, re.sub(_ESCAPED, "<", found[2])
 
 
 def _attribute(text: str) -> str:

@@ -9,6 +9,8 @@ import typer
 
 from agentsdir.adapters.protocol import PermissionProvider
 from agentsdir.cli import options
+from agentsdir.cli.agent_table import age, folder_text
+from agentsdir.cli.colour import style_of
 from agentsdir.cli.confirm import confirm
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.grants import (
@@ -22,8 +24,9 @@ from agentsdir.cli.grants import (
     rule_from,
 )
 from agentsdir.cli.naming import find_agent
-from agentsdir.cli.output import one_line, print_json, print_table, wants_json
+from agentsdir.cli.output import one_line, print_json, print_text, screen_width, wants_json
 from agentsdir.cli.services import services_of
+from agentsdir.cli.table import Column, Table, plain
 from agentsdir.engine.providers import provider_of
 from agentsdir.formats.errors import AgentsdirError, UsageError
 from agentsdir.formats.store.agent import read_agent
@@ -35,7 +38,13 @@ if TYPE_CHECKING:
     from agentsdir.cli.grants import Scope
 
 ACTIONS = ("list", "allow", "rm")
-COLUMNS = ("id", "allows", "provider", "for", "at")
+COLUMNS = (
+    Column("id", style="tool"),
+    Column("allows", least=12, style="strong"),
+    Column("provider", least=6, most=16),
+    Column("for", least=12),
+    Column("age", style="faint"),
+)
 
 
 def run(
@@ -250,18 +259,20 @@ def _print(
         for row in rows:
             print_json(env, row)
     elif rows:
-        print_table(env, [_line(row) for row in rows], COLUMNS)
+        table = Table(COLUMNS, (), [_cells(env, row) for row in rows], screen_width(env))
+        print_text(env, "".join(f"{line}\n" for line in table.lines(style_of(env))))
     else:
         env.notify("nothing is allowed without a question")
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
+def _cells(env: Environment, row: dict[str, Any]) -> tuple[str, ...]:
     """Return a row as the table shows it."""
-    whom = row["folder"] or row["name"] or row["agentId"]
-    return {
-        "id": row["id"],
-        "allows": one_line(row["rule"] or f"mode {row['mode']}"),
-        "provider": row["provider"],
-        "for": one_line(whom if row["holds"] else f"{whom} (does not hold)"),
-        "at": row["at"],
-    }
+    whom = folder_text(row["folder"], str(env.home)) if row["folder"] else ""
+    whom = whom or plain(row["name"] or row["agentId"])
+    return (
+        row["id"],
+        plain(row["rule"] or f"mode {row['mode']}"),
+        plain(row["provider"]),
+        whom if row["holds"] else f"{whom} (does not hold)",
+        age(row["at"], env.now()),
+    )

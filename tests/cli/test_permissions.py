@@ -447,6 +447,8 @@ def test_permissions_are_listed_and_taken_back(user: User) -> None:
     assert all(check("permission", row) == [] and row["holds"] for row in (*rows, here))
     table = user.ok("permissions", tty=True).out.splitlines()
     assert [line.split()[1] for line in table] == ["allows", "Bash(make)", "WebFetch", "Read"]
+    assert table[0].split()[-1] == "age"
+    assert all(line.endswith(("now", " ago")) and len(line) <= 80 for line in table[1:])
 
     user.ok("permissions", "rm", rows[0]["id"])
     assert user.sends(agent, "make")["allowed"] == [False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,18 @@ def test_log_shows_an_agents_turns_with_their_times(shell: Any) -> None:
     said(shell, "one", "two\nlines")
 
     assert shape(shell.ok("log", "demo").out) == (
-        "demo  …\n\n-- turn 1, TIME --\n\n> one\n\none\n\nTOOK, 2 tokens\n\n"
-        "-- turn 2, TIME --\n\n> two\n> lines\n\ntwo\nlines\n\nTOOK, 4 tokens\n"
+        "demo  …\n\n-- turn 1, TIME --\n\n> one\n\none\n\nTOOK, 1 tokens in, 1 out\n\n"
+        "-- turn 2, TIME --\n\n> two\n> lines\n\ntwo\nlines\n\nTOOK, 2 tokens in, 2 out\n"
     )
+
+
+def test_log_says_which_agent_a_message_is_from(shell: Any) -> None:
+    """By its name, and without the tag that the model reads."""
+    parent = shell.new("--name", "demo")
+    spawn = ("spawn", "Red.", "--parent", parent, "--name", "fox", "--detach")
+    shell.process(*spawn, stdout=subprocess.DEVNULL)
+    until(lambda: "> subagent" in shell.ok("log", "demo").out, "that the answer has come")
+    assert "> subagent fox answered: Red.\n" in shell.ok("log", "demo").out
 
 
 def test_without_an_operand_it_is_the_agent_of_this_folder(shell: Any) -> None:

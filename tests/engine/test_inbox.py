@@ -18,6 +18,7 @@ from agentsdir.engine.inbox import (
     enqueue,
     retry_message,
     text_message,
+    unframed,
 )
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.restore import restore_agent
@@ -110,6 +111,11 @@ def test_no_words_of_an_agent_end_their_frame_or_make_another(text: str, sender:
     assert [found.start() == 0 or part["text"][found.start() :] == "</system_message>"
             for found in TAG.finditer(part["text"])] == [True, True]  # fmt: skip
     assert message["content"] == text_message(text)
+    assert unframed(part["text"]) == (
+        sender,
+        re.sub(r"(?i)&lt;(?=\s*/?\s*system_message)", "<", text),
+    )
+    assert unframed(f"a person wrote {part['text']}") is None
 
 
 def test_a_persons_words_are_handed_over_as_they_stand(stage: Any) -> None:
