@@ -80,6 +80,14 @@ def on_one_line(text: str, columns: int) -> str:
     return re.sub(r"\s+", " ", text[: 4 * columns + 100].strip())
 
 
+def within(path: str, folder: str) -> str:
+    """Return a path as it is seen from a folder that it lies in; any other as it stands."""
+    inside = path.removeprefix(folder.rstrip("/") + "/")
+    if not folder.startswith("/") or not inside or ".." in inside.split("/"):
+        return path
+    return inside
+
+
 def wrapped(line: str, columns: int) -> list[str]:
     """Return a line as rows of at most some columns, cut wherever a row is full."""
     rows, columns = [], max(columns, 2)

@@ -168,7 +168,7 @@ class _ToolQuestion:
         self._env = env
         self._question = question
         self._style = style_of(env, stream=env.stderr)
-        self._lines = call_lines(question.input)
+        self._lines = call_lines(question.input, question.folder)
         self._keys = [key for key in self._KEYS if question.rule and key[1] in question.keeps]
         letters = "".join(f"/{key}" for key, _, _ in self._keys)
         self.prompt = f"Allow? [y/N{letters}/?] "

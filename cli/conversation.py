@@ -166,6 +166,7 @@ class Pages:
         width: columns, where `as_markdown`.
         as_markdown: lay out answers as Markdown; else they stand as they were written.
         in_full: show calls, their results and thoughts whole; else each is a line.
+        folder: the working directory; paths in it are shown as they are seen from there.
         title_of: returns how to call an agent by its id, such as "subagent fox".
     """
 
@@ -177,6 +178,7 @@ class Pages:
         width: int = SCREEN_WIDTH,
         as_markdown: bool = False,
         in_full: bool = False,
+        folder: str = "",
         title_of: Callable[[str], str] = "agent {}".format,
     ) -> None:
         self._style = style
@@ -185,7 +187,8 @@ class Pages:
         self._width = width
         self._as_markdown = as_markdown
         self._in_full = in_full
-        self._view = TurnView(width, encoding, 0)
+        self._view = TurnView(width, encoding, 0, folder)
+        self._folder = folder
         self._names: dict[str, str] = {}
         self._title_of = title_of
         self._children: set[tuple[str, str]] = set()
@@ -195,7 +198,7 @@ class Pages:
         self._shown = self._tight = False
 
     @classmethod
-    def of(cls, env: Environment, when: str, *, in_full: bool = False) -> Pages:
+    def of(cls, env: Environment, when: str, *, in_full: bool = False, folder: str = "") -> Pages:
         """Return the pages for standard output.
 
         Args:
@@ -208,6 +211,7 @@ class Pages:
             width=screen_width(env),
             as_markdown=when == ALWAYS or (capable and env.stdout.isatty()),
             in_full=in_full,
+            folder=folder,
             title_of=partial(_title_of, env),
         )
 
@@ -219,7 +223,7 @@ class Pages:
         """Return the heading of a turn, with its time by the user's clock."""
         self._began = _moment(turn.at)
         self._thread = MAIN
-        self._view = TurnView(self._width, self._encoding, 0)
+        self._view = TurnView(self._width, self._encoding, 0, self._folder)
         at = f"{self._marks.between}{_clock(self._began)}" if self._began else ""
         rule = self._marks.rule
         return self._piece(f"{rule} turn {turn.number}{at} {rule}", "faint")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from agentsdir.cli.cells import within
 from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.formats import jsontext
 
@@ -127,15 +128,20 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def call_lines(tool_input: Any) -> list[str]:
+def call_lines(tool_input: Any, folder: str = "") -> list[str]:
     """Return what a call would do, in lines without control characters.
 
     A command is text, an edit a diff, a file its lines; every other value is JSON. All of the input
     is there.
+
+    Args:
+        folder: the agent's working directory; the path of a file in it is shown as seen from there.
     """
     if not isinstance(tool_input, dict):
         return _json_lines(tool_input)
     given = dict(tool_input)
+    if isinstance(given.get("file_path"), str):
+        given["file_path"] = within(given["file_path"], folder)
     lines: list[str] = []
     for render in (_command, _edit, _edits, _content):
         lines += render(given)

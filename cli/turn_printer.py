@@ -14,6 +14,7 @@ from agentsdir.engine.notices import is_spawned_block
 from agentsdir.engine.spawned_events import SpawnedEvents
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from agentsdir.cli.answer_text import AnswerPiece
@@ -202,12 +203,15 @@ class TurnPrinter:
             self._env.status_line = self._env.on_asked = None
 
     def watch(self, paths: AgentPaths) -> None:
-        """Where events are printed, print also those of the agents that `paths` spawns from now on.
+        """Print the turns of an agent, named by `paths`.
 
+        Where events are printed, those of the agents that it spawns from now on are printed, too.
         Raises what `read_agent` raises.
         """
         if self._options.events or self._framed:
             self._spawned = SpawnedEvents(self._env.layout, paths, children=self._options.children)
+        if self._screen is not None:
+            self._screen.folder = read_agent(paths).state.cwd
 
     def _take(self, event: StreamEvent) -> None:
         """Print an event, after those of spawned agents that were logged before it."""

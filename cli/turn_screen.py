@@ -25,12 +25,15 @@ _SHOWN_AFTER = 0.3
 class TurnScreen:
     """Shows turns while they run: lines of work, what happens now, and through `answer` the text.
 
+    `folder` is the agent's working directory; paths in it are shown as they are seen from there.
+
     Args:
         answer: prints the text of the answer on standard output.
     """
 
     def __init__(self, env: Environment, answer: AnswerPrinter) -> None:
         self._env = env
+        self.folder = ""
         self._answer = answer
         self._style = style_of(env, stream=env.stderr)
         self._encoding = encoding_of(env)
@@ -45,7 +48,7 @@ class TurnScreen:
         """Return the view of the turn that runs, as wide as the terminal is now."""
         if self._view is None:
             self._began, self._waiting = time.monotonic(), None
-            self._view = TurnView(DEFAULT_WIDTH, self._encoding, self._began)
+            self._view = TurnView(DEFAULT_WIDTH, self._encoding, self._began, self.folder)
         if self.status is not None:
             self._view.width = self.status.width
         return self._view

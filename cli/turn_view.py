@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from agentsdir.cli.answer_text import AnswerPiece, AnswerText
-from agentsdir.cli.cells import cut, on_one_line, width_of
+from agentsdir.cli.cells import cut, on_one_line, width_of, within
 from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.cli.questions import call_lines
 from agentsdir.formats import jsontext
@@ -128,10 +128,12 @@ class TurnView:
         width: columns of the terminal; it may change between two calls.
         encoding: of the terminal; characters that it lacks are replaced.
         now: the clock when the turn begins.
+        folder: the agent's working directory; paths in it are shown as they are seen from there.
     """
 
-    def __init__(self, width: int, encoding: str, now: float) -> None:
+    def __init__(self, width: int, encoding: str, now: float, folder: str = "") -> None:
         self.width = width
+        self._folder = folder
         self.calls: dict[str, Call] = {}
         self._glyphs = _glyphs(encoding)
         self._began = now
@@ -380,6 +382,7 @@ class TurnView:
         else:
             name = one_line(on_one_line(call.name or "tool", room))
             told, keep_end = _telling(call.input)
+            told = within(told, self._folder) if keep_end else told
             before, after = "(", ")"
         name = cut(name, max(room, 0), self._glyphs.cut)
         told = one_line(on_one_line(told[-4 * room :] if keep_end else told, room))

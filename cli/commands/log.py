@@ -148,7 +148,8 @@ def run(
             if "block" in event:
                 print_json(env, event["block"])
     else:
-        pages = Pages.of(env, color, in_full=tools)
+        folder = read_agent(spoken.paths).state.cwd if spoken.paths is not None else ""
+        pages = Pages.of(env, color, in_full=tools, folder=folder)
         with paged(env, wanted=not no_pager):
             _show(env, spoken, pages, first, last)
     return _noted(env, spoken.findings)

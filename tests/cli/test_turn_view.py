@@ -15,6 +15,7 @@ from agentsdir.cli.answer_text import AnswerPiece
 from agentsdir.cli.cells import cut, width_of
 from agentsdir.cli.colour import STYLES
 from agentsdir.cli.output import escape_controls
+from agentsdir.cli.questions import call_lines
 from agentsdir.cli.turn_view import TurnLine, TurnView
 from agentsdir.formats import blocks
 
@@ -121,6 +122,23 @@ TELLING = [
 def test_the_most_telling_argument_of_a_call_is_shown(tool: str, given: Any, shown: str) -> None:
     """A command, a path, a pattern; else the first text; all on one line."""
     assert seen([call("a", tool, given)])[0] == f"● {shown}"
+
+
+PATHS_SEEN = {
+    "/home/me/calc/app.py": "app.py",
+    "/home/me/calculator/app.py": "/home/me/calculator/app.py",
+    "/home/me/calc": "/home/me/calc",
+    "/home/me/calc/../.ssh/id": "/home/me/calc/../.ssh/id",
+}
+
+
+@pytest.mark.parametrize(("path", "shown"), PATHS_SEEN.items())
+def test_a_path_in_the_agents_folder_is_shown_as_seen_from_there(path: str, shown: str) -> None:
+    """In the line of a call, and in a question; any other stands whole."""
+    given = {"file_path": path, "content": "x"}
+    view = TurnView(80, "utf-8", 0, "/home/me/calc")
+    assert _text(view.take(call("a", "Write", given), 0)[0]) == f"● Write({shown})"
+    assert call_lines(given, "/home/me/calc")[:2] == [shown, "+x"]
 
 
 def test_a_long_command_keeps_its_beginning_and_a_long_path_its_end() -> None:
