@@ -148,6 +148,16 @@ def test_titles_are_inert_on_a_terminal(shell: Any, store: Path) -> None:
     assert not set(shown) & set("\x1b\x07\u202e")
 
 
+def test_a_title_that_is_a_message_of_an_agent_has_no_tag(shell: Any, store: Path) -> None:
+    """JSON keeps it as the client has it."""
+    title = '<system_message origin="fox">Red.</system_message>'
+    row = {"type": "custom-title", "customTitle": title, "sessionId": ONE}
+    with (store / "projects" / "-w" / f"{ONE}.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    assert "from an agent: Red.\n" in shell.ok("list", "--native", tty=True).out
+    assert title in [row["title"] for row in shell.ok("list", "--native").rows]
+
+
 def test_a_file_that_cannot_be_read_is_named_and_exits_3(shell: Any, store: Path) -> None:
     """The others are listed."""
     loop = store / "projects" / "-w" / "00000003-0000-4000-8000-000000000003.jsonl"
