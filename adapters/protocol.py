@@ -304,11 +304,17 @@ RECORDABLE_MODES = ("default", "plan")
 """The permission modes that grant nothing beyond a client's default: a log may ask for these."""
 
 
+def never() -> bool:
+    """Return False."""
+    return False
+
+
 class ToolRequest(NamedTuple):
     """A tool call that the client does not run without permission.
 
     `rule` means this tool, or this command of it, and nothing else, in the client's own form; it is
-    empty where there is no such rule.
+    empty where there is no such rule. `is_void` returns whether the client has ended, so that no
+    decision is of use to it.
     """
 
     tool_name: str
@@ -316,6 +322,7 @@ class ToolRequest(NamedTuple):
     input: Any
     conversation: str = "main"
     rule: str = ""
+    is_void: Callable[[], bool] = never
 
 
 class Decision(NamedTuple):

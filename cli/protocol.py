@@ -355,6 +355,7 @@ class Protocol:
         for message in whole:
             said = orjson.loads(message)
             if "question" in said:
+                running.number = said["number"]
                 self._ask(running, said["question"])
             elif "closed" in said:
                 self._close_question(running)
@@ -424,7 +425,7 @@ class Protocol:
     def _send_answer(self, running: RequestProcess, answer: Answer | None) -> None:
         self._questions.pop(running.question, None)
         with suppress(OSError):  # it has ended meanwhile
-            running.control.sendall(request_process.answer_line(answer))
+            running.control.sendall(request_process.answer_line(running.number, answer))
 
     def _close_question(self, running: RequestProcess) -> None:
         if running.question:
@@ -525,7 +526,7 @@ def _answer_of(request: Request) -> Answer:
     if not isinstance(reason, str) or keep not in KEEPS:
         raise UsageError(f"reason is a text, and keep one of {', '.join(KEEPS)}")
     answer = Answer(word == "yes", reason, keep)
-    if len(request_process.answer_line(answer)) > request_process.HANDED_OVER:
+    if len(request_process.answer_line(0, answer)) > request_process.HANDED_OVER:
         raise UsageError("reason has more than 64 KiB", hint="say more in the next prompt")
     return answer
 

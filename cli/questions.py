@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from agentsdir.adapters.protocol import never
 from agentsdir.cli.cells import within
 from agentsdir.cli.output import escape_controls, one_line
 from agentsdir.formats import jsontext
@@ -31,6 +32,7 @@ class Question(NamedTuple):
         rule: what is kept when the answer is to hold for longer than this call, in the client's own
             form; empty where no rule means this call and no other.
         keeps: how long a yes may hold.
+        is_void: returns whether the client has ended, so that no answer is of use to it.
     """
 
     agent_id: str
@@ -44,6 +46,7 @@ class Question(NamedTuple):
     input: Any
     rule: str = ""
     keeps: tuple[Keep, ...] = ("once",)
+    is_void: Callable[[], bool] = never
 
     @property
     def asker(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
+from agentsdir.adapters.protocol import never
 from agentsdir.cli.command_line import read_command, run_read
 from agentsdir.cli.exits import code_of
 from agentsdir.cli.output import print_error
@@ -33,7 +35,6 @@ from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from io import BufferedReader
 
     from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
@@ -44,6 +45,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the protocol's process passes on, and that end a request."""
 HANDED_OVER = 64 * 1024
 """Bytes of a request or an answer that a child is given; what a socket takes at once."""
+_LOOK_EVERY = 200
+"""Milliseconds between two looks whether the client that asks has ended."""
 _MOST_MEMORY = 256 * 1024
 """KiB that a child may have needed and do another request."""
 _BUFFER = 1024 * 1024
@@ -59,6 +62,7 @@ class RequestProcess:
         lines: of both, as long as they are open, the beginning of a line.
         request: what it does; None while it waits for one.
         question: the id of its question; empty for none.
+        number: of that question, as the child counts its own.
         signalled: whether it was sent a signal, so that it does no other request.
     """
 
@@ -71,6 +75,7 @@ class RequestProcess:
         self.said = bytearray()
         self.request: Request | None = request
         self.question = ""
+        self.number = 0
         self.signalled = False
 
     @property
@@ -169,19 +174,19 @@ def _be_child(
         out, err, control = ends
         _replace(1, out)
         _replace(2, err)
-        lines = control.makefile("rb")
+        lines = _Lines(control)
         ask = _Asker(control, lines)
         while True:
             own = _environment(env, request, ask)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             code = _do(request, command, own)
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-            if code or request.cwd or _needed_much():
+            if code or request.cwd or ask.left_one or _needed_much():
                 break
             _flush()
             control.sendall(b'{"done":true}\n')
-            line = lines.readline()
-            if not line:  # the parent needs it no more
+            line = lines.next()
+            if line is None:  # the parent needs it no more
                 break
             request = parse_request(line)
             read = read_command(request.command_line())
@@ -303,15 +308,24 @@ class _Output(TextIOWrapper):
 class _Asker:
     """Asks the client a question through the parent, and waits for the answer."""
 
-    def __init__(self, control: socket.socket, lines: BufferedReader) -> None:
+    def __init__(self, control: socket.socket, lines: _Lines) -> None:
         self._control = control
         self._lines = lines
+        self._number = 0
+        self.left_one = False
+        """Whether it stopped waiting for an answer, which may still come."""
 
     def __call__(self, question: Question) -> Answer | None:
-        """Return the answer; None if there will be none."""
-        self._tell({"question": question.as_json()})
+        """Return the answer; None if there will be none, or the question is void."""
+        self._number += 1
+        self._tell({"question": question.as_json(), "number": self._number})
         try:
-            return read_answer(self._lines.readline())
+            while (line := self._lines.next(question.is_void)) is not None:
+                number, answer = read_answer(line)
+                if number == self._number:  # else it came too late for an earlier question
+                    return answer
+            self.left_one = True
+            return None
         finally:
             self._tell({"closed": True})
 
@@ -321,12 +335,41 @@ class _Asker:
             self._control.sendall(line)
 
 
-def answer_line(answer: Answer | None) -> bytes:
-    """Return an answer as a child reads it; None says that there will be none."""
-    return orjson.dumps(None if answer is None else answer._asdict()) + b"\n"
+class _Lines:
+    """Lines that the parent writes."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._held = bytearray()
+
+    def next(self, is_void: Callable[[], bool] = never) -> bytes | None:
+        """Return the next line; None at the end, and once `is_void` returns True."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        while (end := self._held.find(b"\n")) < 0:
+            if poll.poll(None if is_void is never else _LOOK_EVERY):
+                piece = self._control.recv(HANDED_OVER)
+                if not piece:
+                    return None
+                self._held += piece
+            elif is_void():
+                return None
+        line = bytes(self._held[: end + 1])
+        del self._held[: end + 1]
+        return line
 
 
-def read_answer(line: bytes) -> Answer | None:
-    """Return the answer that `answer_line` wrote; None for the end of the input, too."""
-    given = orjson.loads(line) if line.endswith(b"\n") else None
-    return None if given is None else Answer(**given)
+def answer_line(number: int, answer: Answer | None) -> bytes:
+    """Return the answer to a child's question, as the child reads it.
+
+    Args:
+        number: which question of the child it is.
+        answer: None says that there will be none.
+    """
+    return orjson.dumps([number, None if answer is None else answer._asdict()]) + b"\n"
+
+
+def read_answer(line: bytes) -> tuple[int, Answer | None]:
+    """Return what `answer_line` wrote."""
+    number, given = orjson.loads(line)
+    return number, None if given is None else Answer(**given)

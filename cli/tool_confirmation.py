@@ -185,6 +185,7 @@ class ToolConfirmation:
             request.input,
             rule,
             tuple(keeps),
+            request.is_void,
         )
 
     def _decided(self, question: Question, answer: Answer) -> Decision:

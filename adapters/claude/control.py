@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.protocol import RuleMeaning, ToolRequest
+from agentsdir.adapters.protocol import RuleMeaning, ToolRequest, never
 from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
@@ -51,8 +51,14 @@ def encode(message: dict[str, Any]) -> bytes:
         return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
-    """Return the response to a request; empty for any other line."""
+def respond(
+    line: bytes, confirm: Callable[[ToolRequest], Decision], has_ended: Callable[[], bool] = never
+) -> bytes:
+    """Return the response to a request; empty for any other line.
+
+    Args:
+        has_ended: returns whether the client has, while `confirm` waits for a decision.
+    """
     if b'"control_request"' not in line:
         return b""
     try:
@@ -75,6 +81,7 @@ def respond(line: bytes, confirm: Callable[[ToolRequest], Decision]) -> bytes:
             given,
             str(request.get("agent_id") or MAIN),
             exact_rule(str(request.get("tool_name")), given),
+            has_ended,
         )
     )
     response = {

@@ -277,7 +277,7 @@ class ClaudeSession:
         return is_settled(self._translator) and not self._translator.tasks
 
     def _handle_line(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
-        if reply := control.respond(line, self._confirm):
+        if reply := control.respond(line, self._confirm, lambda: program.wait(0) is not None):
             program.write(reply)
         else:
             yield from filter(_is_conversation, self._translator.line(line))

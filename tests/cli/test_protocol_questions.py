@@ -166,6 +166,17 @@ def test_no_answer_is_a_no_at_the_end_of_input(ask: Any) -> None:
     assert asked.until("turn", "exit") == 0
 
 
+def test_a_question_closes_when_its_client_ends(ask: Any, shell: Any) -> None:
+    """The turn fails then; it does not wait for an answer that nothing reads."""
+    (shell.home / "client.py").write_text(CLIENT.replace("said = hear()", "sys.exit(); hear()"))
+    asked = ask()
+
+    assert asked.until("turn", "questionClosed") == asked.question["questionId"]
+    assert asked.until("turn", "exit") not in (0, 130)
+    asked.write(id="late", verb="answer", args=[asked.question["questionId"], "yes"])
+    assert asked.until("late", "error")["kind"] == "no-such-question"
+
+
 def test_a_question_closes_with_its_turn(ask: Any) -> None:
     """By its time limit, and when it is cancelled; it cannot be answered after that."""
     asked = ask(timeout=1)
