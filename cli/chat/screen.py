@@ -562,11 +562,12 @@ class Screen:
             self._end_reason()
             self._handler.gave_reason(reason)
             return
-        line = buffer.text
+        line = self._pastes.unfolded(buffer.text)
         if line.strip():
-            buffer.append_to_history()
+            # Whole: the words for a paste mean nothing in another conversation.
+            buffer.history.append_string(line)
         buffer.reset()
-        self._handler.submitted(self._pastes.unfolded(line))
+        self._handler.submitted(line)
 
     def _interrupt(self) -> None:
         now = time.monotonic()

@@ -273,13 +273,23 @@ class Chat:
 
     async def make(self, words: Sequence[str] = ()) -> ChatAgent | None:
         """Make an agent with words of `new`, and show it."""
-        outcome = await self.client.request("new", words=words)[1]
+        return await self._go_to_new(await self.client.request("new", words=words)[1])
+
+    async def fork(self, words: Sequence[str]) -> ChatAgent | None:
+        """Make a copy of an agent with words of `fork`, and show it."""
+        return await self._go_to_new(await self.client.request("fork", words=words)[1])
+
+    async def _go_to_new(self, outcome: Outcome) -> ChatAgent | None:
         if outcome.exit:
             self.say_failure(outcome.error)
             return None
         for note in outcome.notes:
             self.say_note(note)
-        return await self.go_to(str(outcome.document["agentId"]))
+        made = outcome.document.get("agentId")
+        if made is None:  # it was asked for its help
+            self.say(*outcome.text.rstrip("\n").split("\n"))
+            return None
+        return await self.go_to(str(made))
 
     async def go_to(self, word: str) -> ChatAgent | None:
         """Show the agent that a word names."""

@@ -207,11 +207,7 @@ class SlashCommands:
             self._chat.interrupt(self._agent())
 
     async def _fork(self, line: Slash) -> None:
-        outcome = await self._chat.client.request("fork", words=self._words(line))[1]
-        if outcome.exit:
-            self._chat.say_failure(outcome.error)
-        else:
-            await self._chat.go_to(str(outcome.document["agentId"]))
+        await self._chat.fork(self._words(line))
 
     async def _spawn(self, line: Slash) -> None:
         if not line.rest:

@@ -554,3 +554,34 @@ def test_a_session_without_input_is_suspended(chat: Start) -> None:
     again.line("hello")
     again.wait_for("^talk is suspended: it was idle")
     again.wait_for_status("^talk · suspended")
+
+
+def test_the_help_of_a_command_that_makes_agents_makes_none(chat: Start) -> None:
+    """And the next line is done."""
+    terminal = chat()
+    terminal.line("/new --help")
+    terminal.wait_for("agentsdir new")
+    terminal.line("hello")
+    terminal.wait_for("^> hello\n\nhello")
+    terminal.line("/fork --help")
+    terminal.wait_for("agentsdir fork")
+    assert "Traceback" not in terminal.shown
+    assert len(list((terminal.root / "agents").glob("[a-z]*"))) == 1
+
+
+def test_a_paste_is_brought_back_whole_in_another_conversation(chat: Start) -> None:
+    """Not the words that stood for it, which may stand for another one by then."""
+    first = chat()
+    first.paste("one\r" * 10)
+    first.wait_for("^> .pasted 40 characters #1.$")
+    first.keys("Enter")
+    first.wait_for_status("active")
+    first.keys("C-d")
+    first.wait_until(lambda _: first.has_ended, "the end")
+    again = chat()
+    again.wait_for_status("active")
+    again.paste("two\r" * 10)
+    again.wait_for("^> .pasted 40 characters #1.$")
+    again.keys("C-u", "Up")
+    again.wait_for("^> one\none\n")
+    assert "> two" not in again.shown
