@@ -268,7 +268,8 @@ def rules_allowing(request: ToolRequest) -> set[str]:
 def kept_rule(request: ToolRequest) -> str:
     """Return the rule that is kept when a call is to be allowed from now on; empty for none."""
     rule = request.rule
-    return rule if is_tool_name(request.tool_name) and len(rule) <= _MAX_RULE else ""
+    is_kept = len(rule) <= _MAX_RULE and jsontext.is_exact(rule)
+    return rule if is_kept and is_tool_name(request.tool_name) else ""
 
 
 def rule_from(text: str, provider: PermissionProvider | None) -> RuleMeaning:

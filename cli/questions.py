@@ -6,11 +6,12 @@ A question is asked at the terminal (`cli/confirm`), or by what stands in `Envir
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from agentsdir.adapters.protocol import never
 from agentsdir.cli.cells import within
-from agentsdir.cli.output import escape_controls, one_line
+from agentsdir.cli.output import one_line
 from agentsdir.formats import jsontext
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def call_lines(tool_input: Any, folder: str = "") -> list[str]:
-    """Return what a call would do, in lines without control characters.
+    """Return what a call would do, in lines without characters that act or are not seen.
 
     A command is text, an edit a diff, a file its lines; every other value is JSON. All of the input
     is there.
@@ -185,7 +186,7 @@ def _content(given: dict[str, Any]) -> Iterator[str]:
 
 def _file(given: dict[str, Any]) -> Iterator[str]:
     if isinstance(given.get("file_path"), str):
-        yield one_line(given.pop("file_path"))
+        yield _exact(given.pop("file_path"))
 
 
 def _diff(old: str, new: str) -> Iterator[str]:
@@ -199,7 +200,7 @@ def _diff(old: str, new: str) -> Iterator[str]:
     else:
         # All of both texts, without the lines of headers.
         changes = list(difflib.unified_diff(before, after, n=lines, lineterm=""))[3:]
-    yield from map(escape_controls, changes)
+    yield from map(_exact, changes)
 
 
 _MOST_COMPARED = 4000
@@ -208,15 +209,51 @@ _MOST_COMPARED = 4000
 
 def _field(name: str, value: Any) -> Iterator[str]:
     first, *rest = _lines(value) if isinstance(value, str) else _json_lines(value)
-    yield f"{one_line(name)}: {first}"
+    yield f"{_exact(name)}: {first}"
     yield from (f"  {line}" for line in rest)
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, each with its control characters as escapes."""
-    return [escape_controls(line) for line in text.split("\n")]
+    return [_exact(line) for line in text.split("\n")]
 
 
 def _json_lines(value: Any) -> list[str]:
-    text = json.dumps(jsontext.clean(value, set()), ensure_ascii=False, indent=2)
-    return _lines(text)
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    except (RecursionError, ValueError):
+        text = json.dumps(jsontext.clean(value, set()), ensure_ascii=False, indent=2)
+    return [_seen(line) for line in text.split("\n")]  # in which each backslash is two
+
+
+def _exact(text: str) -> str:
+    """Return a text so that two that differ look different: what is not seen as its escape.
+
+    Backslashes are doubled where an escape follows, or what looks like one.
+    """
+    return _seen(re.sub(_BEFORE_ESCAPE, lambda found: 2 * found[0], text))
+
+
+_BEFORE_ESCAPE = r"\\+(?=x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[^ -~\t])"
+
+
+def _seen(text: str) -> str:
+    """Return a text in which each character but TAB that shows nothing is its escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return text.translate({ord(one): _escape(ord(one)) for one in set(text) if _is_hidden(one)})
+
+
+def _is_hidden(character: str) -> bool:
+    # Blanks other than the common one, joiners, halves of pairs; and letters and marks without ink.
+    return not (character.isprintable() or character == "\t") or bool(re.match(_NO_INK, character))
+
+
+_NO_INK = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def _escape(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,9 @@ def respond(
     if b'"control_request"' not in line:
         return b""
     try:
-        # The slower reader, as an approval repeats the input, which must be the same.
-        asked = json.loads(line)
+        # The slower reader, as an approval repeats the input, which must be the same. Python would
+        # read a number such as 1e999 as infinity, which is no JSON.
+        asked = json.loads(line, parse_float=_finite, parse_constant=_finite)
         if asked["type"] != "control_request":
             return b""
         number, request = asked["request_id"], asked["request"]
@@ -90,6 +92,12 @@ def respond(
         "response": _as_response(decision, given),
     }
     return encode({"type": "control_response", "response": response})
+
+
+def _finite(number: str) -> float:
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number:.40} is no number of JSON that can be repeated")
+    return value
 
 
 def _refusal(line: bytes) -> bytes:

@@ -35,6 +35,14 @@ def answered(asked: Any, decision: Decision) -> Any:
     return orjson.loads(control.respond(orjson.dumps(asked) + b"\n", lambda _: decision))
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_a_number_that_cannot_be_repeated_is_refused(number: str) -> None:
+    """An approval of it would be for another input than the one that was asked about."""
+    line = orjson.dumps(ASKED).replace(b'"x"', number.encode())
+    said = orjson.loads(control.respond(line, never))["response"]
+    assert (said["subtype"], said["request_id"]) == ("error", "r-1")
+
+
 def test_an_approval_repeats_the_input_for_versions_that_want_it() -> None:
     """2.1.98 takes one without for none."""
     said = answered(ASKED, Decision(allowed=True))["response"]
