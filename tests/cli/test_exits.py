@@ -179,7 +179,7 @@ def test_errors_for_people_are_one_line_with_the_hint(shell: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--root", "x"], ["nope"], ["--nope"], ["new", "extra"], ["send"], ["list", "-x"]]
+    "arguments", [["nope"], ["--nope"], ["new", "extra"], ["send"], ["list", "-x"]]
 )
 def test_a_command_line_that_means_nothing_is_a_usage_error(
     shell: Any, arguments: list[str]

@@ -110,7 +110,7 @@ def test_every_command_starts(command: str, installation: Path, tmp_path: Path) 
 def test_a_session_runs(installation: Path, tmp_path: Path) -> None:
     """A script can make an agent, talk to it and take it through its life."""
     program = installation / "agentsdir"
-    agent = run(program, "new", cwd=tmp_path).strip()
+    agent = run(program, "new", "--provider", "echo", cwd=tmp_path).strip()
 
     assert run(program, "send", agent, "hello", cwd=tmp_path) == "hello\n"
     assert run(program, "suspend", agent, cwd=tmp_path) == ""
@@ -121,7 +121,7 @@ def test_a_session_runs(installation: Path, tmp_path: Path) -> None:
 def test_schemas_are_found_in_the_installation(installation: Path, tmp_path: Path) -> None:
     """`schema` and `validate` read package data, which only an installation can be short of."""
     program = installation / "agentsdir"
-    run(program, "new", cwd=tmp_path)
+    run(program, "new", "--provider", "echo", cwd=tmp_path)
 
     assert run(program, "schema", cwd=tmp_path)
     run(program, "validate", cwd=tmp_path, says="agentsdir: checked")
