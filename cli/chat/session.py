@@ -41,7 +41,6 @@ _SETTLING = 10.0
 _WHILE_LEAVING = frozenset({"new", "switch", "fork", "quit", "exit"})
 """What is done then of the commands: it says which agent the prompts after it are for."""
 _NOT_SENT = "the prompt is not sent; Up brings it back"
-_CLIENTS = {"claude": "Claude Code", "gemini": "Gemini CLI"}
 _ECHO_ROWS = 12
 _ECHO_LENGTH = 2000
 _LIVE_ROWS = 8
@@ -204,8 +203,7 @@ class Chat:
             ids = [str(row["id"]) for row in rows if row.get("adapter") == adapter]
             count = "a session" if len(ids) == 1 else f"{len(ids)} sessions"
             newest = "" if len(ids) == 1 else " (the newest)"
-            client = _CLIENTS.get(adapter, adapter)
-            self.say_note(f"{count} of {client} here: /new --from {ids[0][:8]}{newest}")
+            self.say_note(f"{count} of {adapter} here: /new --from {ids[0][:8]}{newest}")
 
     def take_document(self, document: dict[str, Any]) -> ChatAgent:
         """Return the agent that `inspect` said something of."""

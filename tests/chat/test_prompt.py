@@ -518,7 +518,7 @@ def test_sessions_of_clients_are_named_and_gone_on_with(chat: Start) -> None:
     ]  # fmt: skip
     (folder / f"{session}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     again = chat()
-    again.wait_for(f"^a session of Claude Code here: /new --from {session[:8]}$")
+    again.wait_for(f"^a session of claude here: /new --from {session[:8]}$")
     again.line(f"/new --from {session[:8]}")
     again.wait_for("^> What is up\\?\n\nThe sky is.")
 
