@@ -174,7 +174,7 @@ def _be_child(
         out, err, control = ends
         _replace(1, out)
         _replace(2, err)
-        lines = _Lines(control)
+        lines = _ControlLines(control)
         ask = _Asker(control, lines)
         while True:
             own = _environment(env, request, ask)
@@ -308,7 +308,7 @@ class _Output(TextIOWrapper):
 class _Asker:
     """Asks the client a question through the parent, and waits for the answer."""
 
-    def __init__(self, control: socket.socket, lines: _Lines) -> None:
+    def __init__(self, control: socket.socket, lines: _ControlLines) -> None:
         self._control = control
         self._lines = lines
         self._number = 0
@@ -335,7 +335,7 @@ class _Asker:
             self._control.sendall(line)
 
 
-class _Lines:
+class _ControlLines:
     """Lines that the parent writes."""
 
     def __init__(self, control: socket.socket) -> None:
