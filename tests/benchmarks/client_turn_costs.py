@@ -41,7 +41,7 @@ def publish(site: Path) -> None:
 
 def long_agent(root: Root) -> AgentPaths:
     """Make an agent whose client's transcript is long, and stored."""
-    new = NewAgent(cwd="/w", login="me", provider=NAME)
+    new = NewAgent(cwd="/", login="me", provider=NAME)
     paths = root.layout.agent(create_agent(root.services(), new))
     client = main_file(read_agent(paths).state.native["id"])
     client.parent.mkdir()

@@ -32,7 +32,7 @@ START_BARS = {
     "inspect": 10.0,
     "list": 10.0,
     "tag": 10.0,
-    "parse (tiny)": 10.0,
+    "parse (tiny)": 11.0,
     "--help": 12.5,
     "validate": 12.5,
     "new": 12.5,
