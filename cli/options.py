@@ -59,6 +59,16 @@ WholeAgent = Annotated[
     ),
 ]
 
+# What a person reads: `log` and `last`.
+Conversation = Annotated[
+    str,
+    typer.Argument(
+        metavar="[AGENT|ID|FILE]",
+        help="An agent, the id of a client's session, a transcript, or - for stdin",
+        show_default="@last",
+    ),
+]
+
 # What `--json` prints differs from command to command.
 JsonObject = Annotated[
     bool,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import typer
 
@@ -34,14 +34,7 @@ class LastAnswer(NamedTuple):
 
 def run(
     ctx: typer.Context,
-    operand: Annotated[
-        str,
-        typer.Argument(
-            metavar="[AGENT|ID|FILE]",
-            help="An agent, the id of a client's session, a transcript, or - for stdin",
-            show_default="@last",
-        ),
-    ] = "",
+    operand: options.Conversation = "",
     color: options.Color = "auto",
     no_pager: options.NoPager = False,
     as_json: options.JsonObject = False,

@@ -69,14 +69,7 @@ class Selection(NamedTuple):
 
 def run(
     ctx: typer.Context,
-    operand: Annotated[
-        str,
-        typer.Argument(
-            metavar="[AGENT|ID|FILE]",
-            help="An agent, the id of a client's session, a transcript, or - for stdin",
-            show_default="@last",
-        ),
-    ] = "",
+    operand: options.Conversation = "",
     newest: Annotated[
         int,
         typer.Option("-n", metavar="N", min=0, help="Show the last N turns", show_default="all"),
