@@ -99,7 +99,7 @@ def test_an_agent_is_told_that_its_folder_was_moved(any_desk: Desk) -> None:
     any_desk.ok("send", agent, any_desk.ask("hello"))
     native = any_desk.native(agent)
     before.rename(after)
-    assert any_desk("send", agent, any_desk.ask("again")).code == 14
+    assert any_desk("send", agent, any_desk.ask("again")).code == 13
 
     any_desk.ok("set", agent, "cwd=after")
 
