@@ -56,7 +56,7 @@ def check_opens(paths: AgentPaths) -> None:
             hint=f"`agentsdir log {paths.id}` shows what was said",
             kind="no-program",
         )
-    check_folder(paths, state, provider)
+    check_folder(paths, state)
 
 
 def open_client(

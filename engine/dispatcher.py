@@ -109,7 +109,7 @@ def send_message(
         known = read_agent(paths).state
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
-            check_folder(paths, known, find_provider(known)[1])
+            check_folder(paths, known)
         queued = enqueue_and_read(services, paths, message, known)
         dispatcher.known[paths.id] = queued.state
         return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
@@ -131,7 +131,7 @@ def run_inbox(
     _check(services, paths, options)
     with services.disk.synced_at_end():
         known = read_agent(paths).state
-        check_folder(paths, known, find_provider(known)[1])
+        check_folder(paths, known)
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
         return dispatcher.run_all(paths, options, wait=limits.turn)
 

@@ -361,8 +361,12 @@ class _Applied(NamedTuple):
     skipped: list[str]
 
 
-def check_folder(paths: AgentPaths, state: AgentState, provider: Provider) -> None:
+def check_folder(paths: AgentPaths, state: AgentState) -> None:
     """Raise `SessionStateError` (kind ``no-folder``) where a program has no folder to run in."""
+    try:
+        provider = find_provider(state)[1]
+    except ProviderError:  # the turn says so, unless another provider stands in
+        return
     if isinstance(provider, ProgramProvider) and not Path(state.cwd).is_dir():
         name = state.name or paths.id
         raise SessionStateError(
@@ -387,15 +391,14 @@ def apply_profile(
     Args:
         anew: write it although a turn succeeded: the provider may have changed.
 
-    Raises what `load_profile` raises, `AgentsdirError` when the system refuses, what `check_folder`
-    raises, and `Invalid` (kind ``private-folder``) when
-    a file would stand where programs keep settings.
+    Raises what `load_profile` and `check_folder` raise, `AgentsdirError` when the system refuses,
+    and `Invalid` (kind ``private-folder``) when a file would stand where programs keep settings.
     """
     done_before = state.counters["turns"] > state.counters["failedTurns"] and not anew
     if not state.profile or done_before or not isinstance(provider, ProgramProvider):
         return
     wanted = provider.workspace_files(load_profile(services.layout, state.profile))
-    check_folder(paths, state, provider)
+    check_folder(paths, state)
     folder = Path(state.cwd)
     for name in sorted(wanted):
         if services.is_private(folder / checked_name(name)):
