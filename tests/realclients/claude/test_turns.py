@@ -74,13 +74,13 @@ def test_the_prompt_is_in_the_log_before_the_model_is_asked(desk: Desk) -> None:
 
 @pytest.mark.feature("C-12")
 def test_the_work_of_a_turn_is_shown_at_a_terminal(any_desk: Desk) -> None:
-    """Each call and its outcome, and in the end what it cost."""
+    """Each call, with paths as they are seen from the folder, its outcome, and in the end what it cost."""
     shown = any_desk.watched(any_desk.new(), "tools")
     calls = [line.partition(" ")[2] for line in shown if line.startswith("●")]
     assert calls == [
-        f"Read({any_desk.work}/note.txt)",
+        "Read(note.txt)",
         "Bash(echo out; echo err >&2; exit 3)",
-        f"Write({any_desk.work}/made.txt)",
+        "Write(made.txt)",
     ]
     failed = [line for line in shown if "failed" in line]
     assert failed == ["  └ failed: Exit code 3 out err"]
@@ -88,7 +88,7 @@ def test_the_work_of_a_turn_is_shown_at_a_terminal(any_desk: Desk) -> None:
     assert re.fullmatch(r"3 tool calls · .* s · .*k tokens in · \d+ out · \$0\.\d+", shown[-2])
     delegated = any_desk.watched(any_desk.new(), "delegate")
     assert "● subagent general-purpose: Read the note" in delegated
-    assert f"    ● Read({any_desk.work}/note.txt)" in delegated
+    assert "    ● Read(note.txt)" in delegated
 
 
 def test_tools_run_and_their_results_are_paired(any_desk: Desk) -> None:
