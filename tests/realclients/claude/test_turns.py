@@ -74,7 +74,7 @@ def test_the_prompt_is_in_the_log_before_the_model_is_asked(desk: Desk) -> None:
 
 @pytest.mark.feature("C-12")
 def test_the_work_of_a_turn_is_shown_at_a_terminal(any_desk: Desk) -> None:
-    """Each call, with paths as they are seen from the folder, its outcome, and in the end what it cost."""
+    """Each call, with paths as seen from the folder, its outcome, and in the end what it cost."""
     shown = any_desk.watched(any_desk.new(), "tools")
     calls = [line.partition(" ")[2] for line in shown if line.startswith("●")]
     assert calls == [
