@@ -110,7 +110,7 @@ def send_message(
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
             check_folder(paths, known)
-        queued = enqueue_and_read(services, paths, message, known)
+        queued = enqueue_and_read(services, paths, message)
         dispatcher.known[paths.id] = queued.state
         return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
 
