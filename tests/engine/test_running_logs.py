@@ -72,6 +72,7 @@ def problems(stage: Any, records: tuple[Said, ...]) -> list[tuple[str, str]]:
 
 
 SOUND: dict[str, tuple[Said, ...]] = {
+    "dropped before its turn": (*IDLE, enqueued(OTHER), delivered(OTHER)),
     "an interrupted turn": (*RUNS, ASKED, ABORTED, delivered(MESSAGE)),
     "asked, cleared, asked again": (*RUNS, ASKED, CLEARED, ASKED, ABORTED, delivered(MESSAGE)),
     "asked for and run": (*RUNS, REQUESTED, ABORTED, delivered(MESSAGE), RUNNING, DONE),
@@ -102,12 +103,8 @@ BROKEN: dict[str, tuple[tuple[Said, ...], tuple[str, str]]] = {
         ("turn-order", "/data/turn_id"),
     ),
     "the same message twice": ((*IDLE, enqueued(MESSAGE)), ("turn-order", "/data/message_id")),
-    "given up while it lives": (
-        (*IDLE, enqueued(OTHER), delivered(OTHER)),
-        ("turn-order", "/data/message_id"),
-    ),
     "completed without a turn": (
-        (*IDLE, enqueued(OTHER), CLOSED, delivered(OTHER, "completed")),
+        (*IDLE, enqueued(OTHER), delivered(OTHER, "completed")),
         ("turn-order", "/data/outcome"),
     ),
     "runs twice": ((*IDLE, RUNNING, RUNNING), ("spawn-order", "/data/child")),
