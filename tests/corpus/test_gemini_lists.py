@@ -69,7 +69,7 @@ def test_a_recorded_store_lists_each_session_once_with_its_title(store: Path) ->
 
     reader = GEMINI.reader
     assert isinstance(reader, StoreReader)
-    rows = [row for _, row in list_native([ClientStore(GEMINI, reader, store)], refuse)]
+    rows = [one.session for one in list_native([ClientStore(GEMINI, reader, store)], refuse)]
     expected = _expected(store)
     assert sorted(row.id for row in rows) == sorted(expected)
     for row in rows:
