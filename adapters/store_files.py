@@ -7,14 +7,29 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agentsdir.formats.errors import AgentsdirError, Invalid, UnsafePath
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UnsafePath
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
-    from agentsdir.adapters.protocol import Refuse
+    from agentsdir.adapters.protocol import Process, Refuse
+
+
+def check_closed(opened: Iterable[tuple[str, Process]], native_id: str) -> None:
+    """Raise `ProviderError` (kind ``session-open``) if a client has a session open.
+
+    Args:
+        opened: the ids of open sessions, each with its client.
+    """
+    for one, client in opened:
+        if one == native_id:
+            raise ProviderError(
+                f"session {native_id} is open in another client, process {client.pid}",
+                hint="end it there first; two clients would lose each other's answers",
+                kind="session-open",
+            )
 
 
 # New files: made in one step, and never over a file of the client's.

@@ -1,10 +1,13 @@
-"""A bar on the terminal while something long is read."""
+"""How far a long command is, on the terminal: a bar, or a line that says for how long it works."""
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from agentsdir.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +41,41 @@ def progress(
         yield bar.advance
     finally:
         bar.stop()
+
+
+@contextmanager
+def working(
+    environment: Environment, doing: Callable[[], str], *, delay: float = DELAY
+) -> Iterator[None]:
+    """Say on stderr, each second within the block, what the command does and for how long.
+
+    For work whose size is not known before. It is shown where stderr is a terminal, also while
+    stdout is one: what is printed there goes into `Environment.without_status`.
+
+    Args:
+        doing: returns a few words, such as "checked 12 agents". A signal handler calls it.
+        delay: seconds until the line is shown.
+    """
+    line = StatusLine.of(environment)
+    if line is None:
+        yield
+        return
+    began = time.monotonic()
+
+    def draw(*_: object) -> None:
+        text = f"{doing()} · {time.monotonic() - began:.0f} s"
+        line.draw(text[: max(line.width - 2, 0)])
+
+    before = signal.signal(signal.SIGALRM, draw)
+    signal.setitimer(signal.ITIMER_REAL, delay, 1)
+    environment.status_line = line
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        line.erase()
+        environment.status_line = None
 
 
 class _Bar:

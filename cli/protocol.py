@@ -167,7 +167,7 @@ class Protocol:
         ):
             watch[self._input] = (select.POLLIN, self._read)
         if not self._reader_is_gone:
-            # Without events, only that the reader is gone is told.
+            # Without events, poll says only that the reader is gone.
             events = select.POLLOUT if self._pending else 0
             watch[self._output] = (events, self._write)
         stalled = len(self._pending) > _OUTPUT_LIMIT

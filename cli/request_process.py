@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from agentsdir.cli.command_line import ReadCommand
     from agentsdir.cli.environment import Environment
     from agentsdir.cli.questions import Question
-    from agentsdir.cli.requests import Request, Terminal
+    from agentsdir.cli.requests import ClientTerminal, Request
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the protocol's process passes on, and that end a request."""
@@ -282,7 +282,7 @@ def _input(text: str | None) -> int:
         ) from error
 
 
-def _variables(env: Environment, terminal: Terminal) -> MappingProxyType[str, str]:
+def _variables(env: Environment, terminal: ClientTerminal) -> MappingProxyType[str, str]:
     """Return the variables with which text is made for the client's terminal."""
     colour = {"CLICOLOR_FORCE": "1"} if terminal.color else {"NO_COLOR": "1"}
     columns = {"COLUMNS": str(terminal.columns), "AGENTSDIR_PAGER": ""}

@@ -59,7 +59,7 @@ class BadRequest(UsageError):
         self.request_id = request_id
 
 
-class Terminal(NamedTuple):
+class ClientTerminal(NamedTuple):
     """The terminal that a client shows text on: its width, and whether colours are wanted."""
 
     columns: int = 80
@@ -87,7 +87,7 @@ class Request(NamedTuple):
     stdin: str | None = None
     cwd: str = ""
     beside: bool = False
-    terminal: Terminal | None = None
+    terminal: ClientTerminal | None = None
 
     @property
     def is_at_once(self) -> bool:
@@ -227,13 +227,13 @@ def _check_option(name: str, given: Any) -> None:
             raise _wrong(f"option {name!r}", "text, a number, true or false, or a list of them")
 
 
-def _terminal(value: Any) -> Terminal:
+def _terminal(value: Any) -> ClientTerminal:
     if not isinstance(value, dict) or not value.keys() <= {"columns", "color"}:
         raise _wrong("terminal", "an object with columns and color")
     columns = value.get("columns", 80)
     if not isinstance(columns, int) or isinstance(columns, bool) or not 1 <= columns <= 10_000:
         raise _wrong("columns", "an integer from 1 to 10000")
-    return Terminal(columns, _flag("color", value.get("color", False)))
+    return ClientTerminal(columns, _flag("color", value.get("color", False)))
 
 
 def _texts(name: str, value: Any, *, numbers: bool = False) -> tuple[Any, ...]:

@@ -38,11 +38,6 @@ def open_sessions(storage: Path) -> Iterator[tuple[str, Process]]:
                 yield native_id, found
 
 
-def find_open_client(storage: Path, native_id: str) -> Process | None:
-    """Return the running client that has a session open; None for none."""
-    return next((client for one, client in open_sessions(storage) if one == native_id), None)
-
-
 def _entry(path: Path) -> dict[str, Any]:
     try:
         # O_NONBLOCK: a FIFO in its place must not block.

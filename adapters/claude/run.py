@@ -7,8 +7,9 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from agentsdir.adapters import store_files
 from agentsdir.adapters.claude import control, moving
-from agentsdir.adapters.claude.opened import find_open_client
+from agentsdir.adapters.claude.opened import open_sessions
 from agentsdir.adapters.claude.store import host_paths
 from agentsdir.adapters.claude.stream import ClaudeTranslator
 from agentsdir.adapters.claude.tokens import LIMITS
@@ -377,10 +378,4 @@ def storage_of(spec: SessionSpec) -> Path:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    other = find_open_client(storage_of(spec), spec.native_id)
-    if other is not None:
-        raise ProviderError(
-            f"session {spec.native_id} is open in another client, process {other.pid}",
-            hint="end it there first; two clients would lose each other's answers",
-            kind="session-open",
-        )
+    store_files.check_closed(open_sessions(storage_of(spec)), spec.native_id)

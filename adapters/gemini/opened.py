@@ -29,8 +29,3 @@ def open_sessions(storage: Path) -> Iterator[tuple[str, Process]]:
         its = storage_in(environment)
         if its is None or os.path.realpath(its) == real:
             yield value, process
-
-
-def find_open_client(storage: Path, native_id: str) -> Process | None:
-    """Return a running client that was started with a session's id; None when none is seen."""
-    return next((client for one, client in open_sessions(storage) if one == native_id), None)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agentsdir.adapters import store_files
 from agentsdir.adapters.gemini import moving, store
-from agentsdir.adapters.gemini.opened import find_open_client
+from agentsdir.adapters.gemini.opened import open_sessions
 from agentsdir.adapters.gemini.projects import CHATS, host_storage, project_folder
 from agentsdir.adapters.gemini.read import read_session
 from agentsdir.adapters.gemini.store import ID
@@ -294,7 +295,7 @@ def _error(kind: str, message: str) -> ProviderError:
 _NOT_INHERITED = frozenset({"GEMINI_CLI"})
 # A client that starts itself again would not get the signal that interrupts it.
 _OUR_VARIABLES = {"GEMINI_CLI_NO_RELAUNCH": "true"}
-# It asks nobody when a program runs it.
+# This client asks no question when a program runs it.
 MODES = {
     "default": "does not do what it would have to ask about",
     "plan": "reads and plans, and changes nothing",
@@ -549,13 +550,7 @@ def _prompt_bytes(content: Content) -> bytes:
 
 def check_closed(spec: SessionSpec) -> None:
     """Raise `ProviderError` (kind ``session-open``) while another client has the session open."""
-    other = find_open_client(host_storage(spec.host), spec.native_id)
-    if other is not None:
-        raise ProviderError(
-            f"session {spec.native_id} is open in another client, process {other.pid}",
-            hint="end it there first; two clients would lose each other's answers",
-            kind="session-open",
-        )
+    store_files.check_closed(open_sessions(host_storage(spec.host)), spec.native_id)
 
 
 class GeminiProvider:

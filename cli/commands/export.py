@@ -11,6 +11,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note
+from agentsdir.cli.progress import working
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import capture_and_note
 from agentsdir.engine.bundle import export_bundle, export_transcripts
@@ -63,8 +64,9 @@ def run(
     if workspace:
         env.layout.check_version(writing=True)
         capture_and_note(env, services_of(env), paths)
-    exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
-    _write(env, exported, dest)
+    with working(env, lambda: "exporting"):
+        exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
+        _write(env, exported, dest)
     damage = [finding for finding in exported.findings if finding.is_damage]
     for finding in damage:
         note(env, str(finding))

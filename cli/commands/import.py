@@ -12,6 +12,7 @@ from agentsdir.cli import options
 from agentsdir.cli.agents import print_made
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.output import note
+from agentsdir.cli.progress import working
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import note_written_files
 from agentsdir.engine.bundle import import_agent, unpacked
@@ -61,7 +62,7 @@ def run(
     if cwd and not (env.cwd / cwd).is_dir():
         raise UsageError(f"--cwd {cwd} is no folder")
     services = services_of(env)
-    with TemporaryDirectory(prefix="agentsdir-") as scratch:
+    with TemporaryDirectory(prefix="agentsdir-") as scratch, working(env, lambda: "importing"):
         done = import_agent(
             services,
             _opened(env, bundle, scratch),

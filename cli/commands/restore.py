@@ -11,6 +11,7 @@ from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.cli.progress import working
 from agentsdir.cli.services import services_of
 from agentsdir.engine.restore import restore_all, sweep_root
 from agentsdir.engine.workers import available_processors
@@ -67,14 +68,18 @@ def run(
     jobs = jobs or available_processors()
     # An agent that is named is read.
     full = full or bool(agents)
-    for restored in restore_all(services, chosen, dry_run=dry_run, full=full, jobs=jobs):
-        lossy = lossy or restored.lossy
-        refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
-        if as_json:
-            durability = services.disk.durability
-            print_json(env, {**restored.as_json(), "dryRun": dry_run, "durability": durability})
-        else:
-            _say(env, restored, dry_run=dry_run)
+    found = restore_all(services, chosen, dry_run=dry_run, full=full, jobs=jobs)
+    with working(env, lambda: f"looking at {len(chosen):,} agents"):
+        for restored in found:
+            lossy = lossy or restored.lossy
+            refused = refused or isinstance(restored.error, (NotRecorded, Uncertain))
+            with env.without_status():
+                if as_json:
+                    durability = services.disk.durability
+                    row = {**restored.as_json(), "dryRun": dry_run, "durability": durability}
+                    print_json(env, row)
+                else:
+                    _say(env, restored, dry_run=dry_run)
     if refused:
         return Exit.NOT_RECORDED
     return Exit.PARTIAL if lossy else Exit.OK

@@ -12,6 +12,7 @@ from agentsdir.cli.commands.schema import check_kind
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.output import note, print_json, print_text
+from agentsdir.cli.progress import working
 from agentsdir.engine.validate.files import (
     CheckCounts,
     NothingToValidate,
@@ -76,13 +77,14 @@ def run(
     for operand in operands:
         wide = not paths if modes is None else modes
         try:
-            found = _findings(env, operand, tally, kind, modes=wide, jobs=jobs)
-            for finding in found:
-                failed = failed or finding.is_damage
-                if as_json:
-                    print_json(env, finding.as_problem())
-                else:
-                    print_text(env, f"{finding}\n")
+            with working(env, lambda: f"checked {tally.agents:,} agents, {tally.files:,} files"):
+                for finding in _findings(env, operand, tally, kind, modes=wide, jobs=jobs):
+                    failed = failed or finding.is_damage
+                    with env.without_status():
+                        if as_json:
+                            print_json(env, finding.as_problem())
+                        else:
+                            print_text(env, f"{finding}\n")
         except NothingToValidate as error:
             refused.append(error)
     env.stdout.flush()

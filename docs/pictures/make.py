@@ -136,7 +136,7 @@ SCENES = {
 }
 
 
-class Terminal:
+class TmuxShell:
     """A shell in tmux, in a home of its own."""
 
     def __init__(self, folder: Path, columns: int, rows: int) -> None:
@@ -207,7 +207,7 @@ class Terminal:
 def draw(name: str, scene: Scene) -> None:
     """Play a scene, and write its picture."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        terminal = Terminal(Path(folder), scene.columns, scene.rows)
+        terminal = TmuxShell(Path(folder), scene.columns, scene.rows)
         try:
             for line in (*WORLD, *scene.before):
                 terminal.run(line)

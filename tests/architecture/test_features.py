@@ -68,6 +68,7 @@ FEATURES = {
     "C-10": "adapters can be plugged in",
     "C-11": "one-shot use from scripts",
     "C-12": "output that pipes into jq",
+    "C-13": "a prompt to type into",
     "C-15": "SPEC.md",
 }
 

@@ -35,6 +35,7 @@ def scripted(
     return terminal
 
 
+@pytest.mark.feature("C-13")
 def test_the_first_prompt_makes_an_agent_and_the_next_conversation_goes_on_with_it(
     chat: Start,
 ) -> None:

@@ -43,7 +43,7 @@ def test_without_an_agent_nothing_is_sent(home: Path) -> None:
     done = chat_here(home, "chat", given="rm -rf\n")
     assert (done.code, done.out) == (2, "")
     assert "there is no terminal to talk at" in done.err
-    assert chat_here(home, "chat", "nobody", given="hi").code == 10
+    assert chat_here(home, "chat", "missing", given="hi").code == 10
 
 
 def test_alone_it_prints_its_help(home: Path) -> None:
@@ -78,8 +78,8 @@ def test_an_agent_that_is_not_there_is_an_error_and_no_prompt(tmp_path: Path) ->
     """With the exit code of any command."""
     terminal = ChatTerminal(tmp_path, 100, 30, {})
     try:
-        terminal.start("chat", "nobody")
-        terminal.wait_for("^agentsdir: no agent 'nobody'")
+        terminal.start("chat", "missing")
+        terminal.wait_for("^agentsdir: no agent 'missing'")
         terminal.wait_until(lambda _: terminal.has_ended, "the end")
     finally:
         terminal.close()

@@ -15,7 +15,7 @@ from agentsdir.cli.output import screen_width
 from agentsdir.formats.errors import UsageError
 
 
-class Terminal(io.StringIO):
+class TtyStream(io.StringIO):
     """A stream that says that it is a terminal."""
 
     def isatty(self) -> bool:
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 
 def on_terminal(variables: dict[str, str], *, tty: bool = True) -> Environment:
     """Return the environment of a command whose output is a terminal, or is none."""
-    stdout = Terminal() if tty else io.StringIO()
+    stdout = TtyStream() if tty else io.StringIO()
     return Environment(io.BytesIO(), stdout, io.StringIO(), variables, Path("/"), Path("/"))
 
 

@@ -40,7 +40,7 @@ while True:
 """
 
 
-class Terminal:
+class OpenedAgent:
     """A shell at a terminal in which an agent of Claude Code is opened."""
 
     def __init__(self, shell: Any, console: PtyConsole) -> None:
@@ -86,17 +86,17 @@ def terminal(shell: Any, agent: str) -> Any:
     program = f"{shlex.quote(sys.executable)} -m agentsdir.cli.main"
     with PtyConsole(variables, shell.cwd) as console:
         console.type(f'agentsdir() {{ {program} "$@"; }}')
-        yield Terminal(shell, console)
+        yield OpenedAgent(shell, console)
 
 
-def opened(terminal: Terminal) -> None:
+def opened(terminal: OpenedAgent) -> None:
     """Open the client, and wait until it runs."""
     terminal.type("agentsdir open fixer; echo ended $?")
     terminal.see("client ready")
 
 
 def test_the_client_gets_the_session_the_folder_and_the_terminal(
-    shell: Any, agent: str, terminal: Terminal
+    shell: Any, agent: str, terminal: OpenedAgent
 ) -> None:
     """With the agent's own options, one word each; without those of a client that prints."""
     opened(terminal)
@@ -124,7 +124,7 @@ def test_the_client_gets_the_session_the_folder_and_the_terminal(
     assert not locks.is_held(shell.folder(agent) / ".turn")
 
 
-def test_ctrl_c_is_the_clients(terminal: Terminal) -> None:
+def test_ctrl_c_is_the_clients(terminal: OpenedAgent) -> None:
     """The command waits for the client, which decides what it means."""
     opened(terminal)
     terminal.type("\x03")
@@ -133,7 +133,7 @@ def test_ctrl_c_is_the_clients(terminal: Terminal) -> None:
     terminal.see("ended 0")
 
 
-def test_a_client_that_fails_is_named_with_its_code(terminal: Terminal) -> None:
+def test_a_client_that_fails_is_named_with_its_code(terminal: OpenedAgent) -> None:
     """Exit 14."""
     opened(terminal)
     terminal.type("leave 7")
@@ -141,7 +141,7 @@ def test_a_client_that_fails_is_named_with_its_code(terminal: Terminal) -> None:
     terminal.see("ended 14")
 
 
-def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(terminal: OpenedAgent) -> None:
     """It had taken the echo away."""
     terminal.type("agentsdir open fixer; stty -a; echo ended")
     terminal.see("client ready")
@@ -151,7 +151,7 @@ def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(terminal: Termina
 
 
 def test_a_client_that_stops_gives_the_shell_back(
-    shell: Any, agent: str, terminal: Terminal
+    shell: Any, agent: str, terminal: OpenedAgent
 ) -> None:
     """The whole job stops, and `fg` goes on with it; the turn is held all the time."""
     opened(terminal)
@@ -167,7 +167,7 @@ def test_a_client_that_stops_gives_the_shell_back(
 
 
 def test_when_the_command_is_ended_so_is_the_client(
-    shell: Any, agent: str, terminal: Terminal
+    shell: Any, agent: str, terminal: OpenedAgent
 ) -> None:
     """Exit 143; nothing runs on, and the turn is free."""
     opened(terminal)
@@ -230,7 +230,7 @@ def test_an_id_that_is_no_uuid_starts_nothing(shell: Any, agent: str, native: st
 
 
 def test_what_no_program_can_be_given_is_an_error(
-    shell: Any, agent: str, terminal: Terminal
+    shell: Any, agent: str, terminal: OpenedAgent
 ) -> None:
     """A NUL in a log from elsewhere: one line and exit 14, at the terminal and in a turn."""
     log = shell.folder(agent) / "events.jsonl"
@@ -248,7 +248,7 @@ def test_what_no_program_can_be_given_is_an_error(
 
 
 def test_the_command_is_shown_as_words_and_not_whole_where_it_is_long(
-    shell: Any, agent: str, terminal: Terminal
+    shell: Any, agent: str, terminal: OpenedAgent
 ) -> None:
     """What one word is looks like one word."""
     shell.ok("set", agent, f"model=m --x {'y' * 5000} END")
@@ -271,7 +271,7 @@ def test_an_untrusted_root_opens_nothing(shell: Any, agent: str) -> None:
     assert not (shell.home / "said").exists()
 
 
-def test_a_folder_that_is_gone_opens_nothing(shell: Any, agent: str, terminal: Terminal) -> None:
+def test_a_folder_that_is_gone_opens_nothing(shell: Any, agent: str, terminal: OpenedAgent) -> None:
     """Exit 13, with the folder, and what names its new place."""
     other = shell.home / "other"
     other.mkdir()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import threading
+import time
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import until
-from consoles import PtyConsole
+from consoles import PtyConsole, screen
+from typist import Typist
 
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.progress import progress
+from agentsdir.cli.progress import progress, working
 
 
 class Stream(TextIOWrapper):
@@ -111,3 +116,64 @@ def test_parse_shows_one_while_it_reads_a_folder(tmp_path: Path) -> None:
         until(lambda: "ended=0" in console.shown, "the end of parse")
     assert "MB" in console.shown
     assert (tmp_path / "out").read_bytes().count(b"\n") == 4 * 4 * 10_000
+
+
+SHOWN = {
+    "validate": (["validate", "-"], "checked 0 agents, 0 files · "),
+    "import": (["import", "-"], "importing · "),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), SHOWN.values(), ids=SHOWN)
+def test_a_command_that_works_for_long_says_so_at_a_terminal(
+    shell: Any, arguments: list[str], words: str
+) -> None:
+    """Here it waits for its input. In the end the line is gone, and only what is said stays."""
+    with Typist() as person:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agentsdir.cli.main", *arguments],
+            env={**shell.environment(), "TERM": "xterm"},
+            cwd=shell.cwd,
+            stdin=subprocess.PIPE,
+            stdout=person.slave,
+            stderr=person.slave,
+        )
+        until(lambda: words in person.shown, "that it works")
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(20) != 0
+    left = [line for line in screen(person.shown) if line]
+    assert left
+    assert all(line.startswith("agentsdir: ") and " · " not in line for line in left), left
+
+
+def test_findings_stand_above_the_line_that_says_how_far_validate_is(shell: Any) -> None:
+    """Each on a line of its own, whole."""
+    with Typist() as person:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agentsdir.cli.main", "validate", "-"],
+            env={**shell.environment(), "TERM": "xterm"},
+            cwd=shell.cwd,
+            stdin=subprocess.PIPE,
+            stdout=person.slave,
+            stderr=person.slave,
+        )
+        assert process.stdin is not None
+        until(lambda: "checked 0 agents" in person.shown, "that it works")
+        process.stdin.write(b'{"type":"trusted","root":"x"}\n' * 3)
+        process.stdin.close()
+        assert process.wait(20) == 1
+    lines = [line for line in screen(person.shown) if line]
+    assert [line.partition(":")[0] for line in lines] == ["-", "-", "-", "agentsdir"], lines
+
+
+def test_a_pipe_and_a_dumb_terminal_get_no_line(shell: Any) -> None:
+    """And nothing is left of the timer."""
+    for terminal, term in ((False, "xterm"), (True, "dumb")):
+        environment = surroundings(stdout=terminal, stderr=terminal)
+        environment.variables = {"TERM": term}
+        with working(environment, lambda: "at work", delay=0.01):
+            time.sleep(0.1)
+        assert environment.stderr.shown == ""
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert shell.ok("list").err == ""

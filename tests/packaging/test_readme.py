@@ -6,6 +6,7 @@ import difflib
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from agentsdir.cli.command_line import read_command
+from agentsdir.formats.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "docs/tour.md"]
@@ -154,6 +158,45 @@ def test_the_examples_of_a_how_to_print_what_they_show(tmp_path: Path, page: str
 
     assert chosen
     check(chosen, tmp_path)
+
+
+ALL_PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
+ENDS_COMMAND = re.compile(r"[|&;()<>]+")
+
+
+def command_lines(page: str) -> list[list[str]]:
+    """Return the words after `agentsdir` of each command in the `sh` fences of a page."""
+    found = []
+    for fence in fences(page, "sh"):
+        text = re.sub(r"(^|\s)#.*", "", fence, flags=re.MULTILINE)
+        text = text.replace("\\\n", " ").replace("\n", " ; ")
+        words: list[str] | None = None
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        for token in lexer:
+            if ENDS_COMMAND.fullmatch(token):
+                words = None
+            elif words is not None:
+                words.append(token)
+            elif token == "agentsdir":
+                words = []
+                found.append(words)
+    return [words for words in found if words and not words[0].startswith("-")]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_what_a_page_has_you_type_is_a_command_line(page: str) -> None:
+    """Also where it needs a client, and is not run: its verb and its options are there."""
+    for words in command_lines(page):
+        read_command(words)
+
+
+def test_the_pages_have_command_lines_and_a_wrong_one_is_noticed() -> None:
+    """The search above finds them, quoted words and continued lines too."""
+    assert sum(len(command_lines(page)) for page in ALL_PAGES) > 50
+    assert ["list", "--native"] in command_lines("README.md")
+    with pytest.raises(UsageError):
+        read_command(["list", "--nativ"])
 
 
 def test_a_wrong_example_is_noticed(tmp_path: Path) -> None:

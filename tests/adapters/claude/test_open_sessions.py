@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.claude.run import find_open_client
+from agentsdir.adapters.claude.opened import open_sessions
 
 SESSION = "6f1b2f4e-93a7-4f0e-a0b5-0a4d6f3c1e01"
 
@@ -35,7 +35,7 @@ def ours(**fields: Any) -> dict[str, Any]:
 def test_a_living_client_has_its_session_open(tmp_path: Path) -> None:
     """By process id and start time."""
     write(tmp_path, ours())
-    assert find_open_client(tmp_path, SESSION) == processes.find(os.getpid())
+    assert dict(open_sessions(tmp_path)).get(SESSION) == processes.find(os.getpid())
 
 
 def test_an_older_entry_without_a_start_time_is_believed(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_an_older_entry_without_a_start_time_is_believed(tmp_path: Path) -> None
     entry = ours()
     del entry["procStart"]
     write(tmp_path, entry)
-    assert find_open_client(tmp_path, SESSION) is not None
+    assert dict(open_sessions(tmp_path)).get(SESSION) is not None
 
 
 @pytest.mark.parametrize(
@@ -63,23 +63,23 @@ def test_an_older_entry_without_a_start_time_is_believed(tmp_path: Path) -> None
 def test_what_no_living_client_says_counts_for_nothing(tmp_path: Path, entry: Any) -> None:
     """A killed client leaves its entry behind."""
     write(tmp_path, entry)
-    assert find_open_client(tmp_path, SESSION) is None
+    assert dict(open_sessions(tmp_path)).get(SESSION) is None
 
 
 def test_a_damaged_entry_hides_no_other(tmp_path: Path) -> None:
     """Each stands for itself."""
     write(tmp_path, "{", "0.json")
     write(tmp_path, ours(), "1.json")
-    assert find_open_client(tmp_path, SESSION) is not None
+    assert dict(open_sessions(tmp_path)).get(SESSION) is not None
 
 
 def test_a_client_without_a_registry_has_nothing_open(tmp_path: Path) -> None:
     """Older ones keep none."""
-    assert find_open_client(tmp_path, SESSION) is None
+    assert dict(open_sessions(tmp_path)).get(SESSION) is None
 
 
 def test_a_pipe_in_the_registry_hangs_nobody(tmp_path: Path) -> None:
     """It says nothing, whoever put it there."""
     write(tmp_path, ours(), "2.json")
     os.mkfifo(tmp_path / "sessions" / "1.json")
-    assert find_open_client(tmp_path, SESSION) is not None
+    assert dict(open_sessions(tmp_path)).get(SESSION) is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from clients import ID, OTHER
 
-from agentsdir.adapters.gemini.run import find_open_client
+from agentsdir.adapters.gemini.opened import open_sessions
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs a /proc")
 
@@ -50,7 +50,7 @@ def test_a_client_that_was_given_the_id_has_the_session_open(
 ) -> None:
     """As long as it lives."""
     pid = client(*words)
-    found = find_open_client(tmp_path / ".gemini", ID)
+    found = dict(open_sessions(tmp_path / ".gemini")).get(ID)
     assert found is not None
     assert found.pid == pid
 
@@ -70,7 +70,7 @@ def test_others_have_not(
 ) -> None:
     """They may all the same: what no command line says is not seen."""
     client(*words)
-    assert find_open_client(tmp_path / ".gemini", ID) is None
+    assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is None
 
 
 def test_a_copy_of_the_session_in_another_store_is_another_session(
@@ -78,10 +78,10 @@ def test_a_copy_of_the_session_in_another_store_is_another_session(
 ) -> None:
     """The client's own variable counts, and links are no other place."""
     client("--resume", ID, GEMINI_CLI_HOME="/elsewhere")
-    assert find_open_client(tmp_path / ".gemini", ID) is None
+    assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is None
     (tmp_path / "link").symlink_to(tmp_path)
     client("--resume", ID, GEMINI_CLI_HOME=str(tmp_path / "link"), HOME="/elsewhere")
-    assert find_open_client(tmp_path / ".gemini", ID) is not None
+    assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is not None
 
 
 def test_one_whose_home_nobody_can_tell_has_it_open(
@@ -89,4 +89,4 @@ def test_one_whose_home_nobody_can_tell_has_it_open(
 ) -> None:
     """Better to refuse than to lose answers."""
     client("--resume", ID, HOME="")
-    assert find_open_client(tmp_path / ".gemini", ID) is not None
+    assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is not None
