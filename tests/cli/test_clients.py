@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from stub_client import published
 from typist import Typist
 
 from agentsdir.adapters import processes
@@ -33,9 +34,9 @@ from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats import blocks as stream
 
 
-class Session:
+class Session(StubSession):
     def __init__(self, spec):
-        self.spec = spec
+        super().__init__(spec)
         self.transcript = RecordedTranscript(spec)
 
     def send(self, content):
@@ -54,44 +55,10 @@ class Session:
         block = self.transcript.block("assistant_text", "a", spec.now(), content=json.dumps(told))
         yield stream.block_complete("a", block)
 
-    def interrupt(self):
-        return iter(())
 
-    def suspend(self):
-        return b""
-
-    def stop(self):
-        pass
-
-    def transcripts(self):
-        return []
-
-
-class Provider:
-    option_names = ()
-    default_model = ""
-    runs_program = True
-
+class Provider(StubProvider):
     def create(self, spec):
         return Session(spec)
-
-    def restore(self, spec, state):
-        return Session(spec)
-
-    def fork(self, transcripts, old_id, new_id, report):
-        return iter(())
-
-    def native_files(self, spec):
-        return []
-
-    def materialize(self, spec):
-        return []
-
-    def is_continuation(self, saved, present, *, ours):
-        return ours
-
-    def workspace_files(self, profile):
-        return {}
 
 
 ARCHITECTURE = Architecture("telling", "telling-cli", "a test's", RecordedReader(), Provider())
@@ -101,16 +68,8 @@ ARCHITECTURE = Architecture("telling", "telling-cli", "a test's", RecordedReader
 @pytest.fixture
 def telling(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a command line with a provider that tells what it was handed."""
-    site = tmp_path / "site"
-    info = site / "plugin_telling-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "plugin_telling.py").write_text(TELLING)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_telling\nVersion: 1\n")
-    point = "[agentsdir.adapters]\ntelling = plugin_telling:ARCHITECTURE\n"
-    (info / "entry_points.txt").write_text(point)
-    monkeypatch.syspath_prepend(str(site))
-    yield shell
-    sys.modules.pop("plugin_telling", None)
+    with published(tmp_path / "site", monkeypatch, "telling", TELLING):
+        yield shell
 
 
 def configure(shell: Any, text: str) -> Path:

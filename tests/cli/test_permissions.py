@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from stub_client import published
 from typist import Typist
 
 from agentsdir.adapters.claude.control import exact_rule, handed_tools, read_rule
@@ -44,9 +44,9 @@ from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats import blocks as stream
 
 
-class Session:
+class Session(StubSession):
     def __init__(self, spec):
-        self.spec = spec
+        super().__init__(spec)
         self.transcript = RecordedTranscript(spec)
 
     def send(self, content):
@@ -69,44 +69,10 @@ class Session:
         block = self.transcript.block("assistant_text", "a", spec.now(), content=json.dumps(told))
         yield stream.block_complete("a", block)
 
-    def interrupt(self):
-        return iter(())
 
-    def suspend(self):
-        return b""
-
-    def stop(self):
-        pass
-
-    def transcripts(self):
-        return []
-
-
-class Provider:
-    option_names = ()
-    default_model = ""
-    runs_program = True
-
+class Provider(StubProvider):
     def create(self, spec):
         return Session(spec)
-
-    def restore(self, spec, state):
-        return Session(spec)
-
-    def fork(self, transcripts, old_id, new_id, report):
-        return iter(())
-
-    def native_files(self, spec):
-        return []
-
-    def materialize(self, spec):
-        return []
-
-    def is_continuation(self, saved, present, *, ours):
-        return ours
-
-    def workspace_files(self, profile):
-        return {}
 
     def read_rule(self, text):
         return read_rule(text)
@@ -143,14 +109,6 @@ class User:
 @pytest.fixture
 def user(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
     """Return the command line of a user who is asked, with the provider above."""
-    site = tmp_path / "site"
-    info = site / "plugin_asking-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "plugin_asking.py").write_text(ASKING)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_asking\nVersion: 1\n")
-    point = "[agentsdir.adapters]\nasking = plugin_asking:ARCHITECTURE\n"
-    (info / "entry_points.txt").write_text(point)
-    monkeypatch.syspath_prepend(str(site))
     user = User(shell)
 
     def ask(question: Question) -> Answer | None:
@@ -159,8 +117,8 @@ def user(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     monkeypatch.setattr(Environment, "ask", staticmethod(ask))
     user.variables["AGENTSDIR_PROVIDER"] = "asking"
-    yield user
-    sys.modules.pop("plugin_asking", None)
+    with published(tmp_path / "site", monkeypatch, "asking", ASKING):
+        yield user
 
 
 def grants(user: User) -> Path:

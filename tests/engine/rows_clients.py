@@ -6,11 +6,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from stub_client import published
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.engine.services import ClientConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pytest
@@ -36,7 +39,7 @@ def files(spec):
     return found
 
 
-class Session:
+class Session(StubSession):
     """A turn is what stands in `next`: rows for files, and blocks that are streamed.
 
     It notes what it is given of earlier readings.
@@ -44,9 +47,6 @@ class Session:
 
     earlier = []
     compared = []
-
-    def __init__(self, spec):
-        self.spec = spec
 
     def send(self, content):
         store = self.spec.host.home / "store"
@@ -60,44 +60,16 @@ class Session:
         for block in orjson.loads((store / "next").read_bytes())["stream"]:
             yield block_complete(block["id"], block)
 
-    def interrupt(self):
-        yield from ()
-
-    def suspend(self):
-        return b""
-
-    def stop(self):
-        pass
-
     def transcripts(self):
         return files(self.spec)
 
 
-class Provider:
-    option_names = ()
-    default_model = ""
-    runs_program = True
-
+class Provider(StubProvider):
     def create(self, spec):
         return Session(spec)
 
-    def restore(self, spec, state):
-        return Session(spec)
-
-    def fork(self, transcripts, old_id, new_id, report):
-        return iter(())
-
     def native_files(self, spec):
         return files(spec)
-
-    def materialize(self, spec):
-        return []
-
-    def is_continuation(self, saved, present, *, ours):
-        return ours
-
-    def workspace_files(self, profile):
-        return {}
 
 
 class Reader(type(CLIENT.reader)):
@@ -146,16 +118,12 @@ class RowsClient:
             stream.writelines(orjson.dumps(row) + b"\n" for row in rows)
 
 
-def publish(site: Path, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
-    """Make the client an adapter that is installed, whose rows are those of `client`."""
-    info = site / "plugin_rows-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "plugin_rows.py").write_text(CLIENT.replace("adapters.CLIENT", f"adapters.{client}"))
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_rows\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[agentsdir.adapters]\nrows = plugin_rows:ARCHITECTURE\n"
-    )
-    monkeypatch.syspath_prepend(str(site))
+def rows_client(
+    site: Path, monkeypatch: pytest.MonkeyPatch, client: str
+) -> AbstractContextManager[None]:
+    """Install the client as an adapter, with rows that are those of `client`."""
+    code = CLIENT.replace("adapters.CLIENT", f"adapters.{client}")
+    return published(site, monkeypatch, "rows", code)
 
 
 def begins() -> list[int | None]:
@@ -164,3 +132,19 @@ def begins() -> list[int | None]:
     found = noted[:]
     noted.clear()
     return found
+
+
+def hold_beside(one: RowsClient, other: RowsClient, turns: Iterable[Callable[[Any], None]]) -> int:
+    """Play turns with an agent, and with one that reads all each time: their logs are the same.
+
+    Return how many readings of the first one went on from its checkpoint.
+    """
+    read_on = 0
+    for play in turns:
+        play(one)
+        read_on += sum(begin is not None for begin in begins())
+        play(other)
+        assert {None} == set(begins())
+        assert one.paths.log.read_bytes() == other.paths.log.read_bytes(), play
+        assert one.paths.history.read_bytes() == other.paths.history.read_bytes(), play
+    return read_on

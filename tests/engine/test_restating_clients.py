@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rows_clients import RowsClient, begins, publish
+from rows_clients import RowsClient, begins, hold_beside, rows_client
 
 from agentsdir.formats.store.checkpoint import read_checkpoint
 from agentsdir.formats.store.stamps import read_sealed, write_sealed
@@ -90,9 +90,8 @@ def client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Any
 ) -> Iterator[Callable[[str], Gemini]]:
     """Return a function that makes a client, in a folder of that name; their ids are the same."""
-    publish(tmp_path / "site", monkeypatch, "gemini")
-    yield lambda name: Gemini(stage, tmp_path / name)
-    sys.modules.pop("plugin_rows", None)
+    with rows_client(tmp_path / "site", monkeypatch, "gemini"):
+        yield lambda name: Gemini(stage, tmp_path / name)
 
 
 def one_turn(it: Gemini) -> None:
@@ -247,15 +246,7 @@ def test_the_log_is_what_whole_readings_give(client: Callable[[str], Gemini]) ->
     for it in (one, other):
         it.begin()
     begins()
-    read_on = 0
-    for play in TURNS:
-        play(one)
-        read_on += sum(begin is not None for begin in begins())
-        play(other)
-        assert {None} == set(begins())
-        assert one.paths.log.read_bytes() == other.paths.log.read_bytes(), play
-        assert one.paths.history.read_bytes() == other.paths.history.read_bytes(), play
-    assert read_on >= 14  # else nothing was compared
+    assert hold_beside(one, other, TURNS) >= 14  # else nothing was compared
 
 
 def test_a_session_is_told_where_the_last_reading_ended_and_what_it_had(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 from claude_support import FIXTURES, SESSION, SINGLE, call, lines, result, row, said, user
+from cuts import (
+    MUTATIONS,
+    as_another_has_it,
+    cut,
+    ends,
+    moved,
+    read_on,
+    readings_of_mutated,
+    sessions_in,
+    states_in_processes,
+)
 
 from agentsdir.adapters.claude.discover import detect, discover
 from agentsdir.adapters.claude.reader import ClaudeReader
@@ -20,14 +28,13 @@ from agentsdir.formats.sink import ParseSink
 from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.feature("B-01")
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
 READER: ResumableReader = ClaudeReader()
 CUTS = 12
-MUTATIONS = 150
 
 
 def whole(session: SessionFiles) -> list[tuple[bytes, dict[str, Any]]]:
@@ -37,30 +44,12 @@ def whole(session: SessionFiles) -> list[tuple[bytes, dict[str, Any]]]:
     return [(line, orjson.loads(line)) for line in sink.lines("all")]
 
 
-def cut(session: SessionFiles, size: int, known: list[Transcript]) -> SessionFiles:
-    """Return a session as it was when the main transcript had `size` bytes."""
-    main = session.transcripts[0]
-    begun = main._replace(source=Source(main.source.name, data=main.source.read()[:size]))
-    return session._replace(transcripts=(begun, *known))
-
-
 def state_of(session: SessionFiles) -> ReaderState | None:
     """Return where a whole reading ends, as another process has it."""
-    state = READER.resume(session, ParseSink(), None)
-    return state and ReaderState(state.size, orjson.loads(orjson.dumps(state.state)))
+    return as_another_has_it(READER.resume(session, ParseSink(), None))
 
 
-def read_on(session: SessionFiles, state: ReaderState) -> list[bytes] | None:
-    """Return the blocks since `state`; None where the reader refuses to go on."""
-    sink = ParseSink()
-    try:
-        READER.resume(session, sink, state)
-    except ValueError:
-        return None
-    return list(sink.lines("all"))
-
-
-def hold(session: SessionFiles, cuts: Iterator[int] | list[int], chosen: random.Random) -> int:
+def hold(session: SessionFiles, cuts: Iterable[int], chosen: random.Random) -> int:
     """Compare the readings on from each cut with the whole one; return how many there were."""
     main, *children = session.transcripts
     if main.role != "main":
@@ -69,7 +58,7 @@ def hold(session: SessionFiles, cuts: Iterator[int] | list[int], chosen: random.
     for size in cuts:
         known = [child for child in children if chosen.random() < 0.6]
         state = state_of(cut(session, size, known))
-        found = None if state is None else read_on(session, state)
+        found = None if state is None else read_on(READER, session, state)
         if found is None:
             continue
         names = {child.source.name for child in known}
@@ -83,20 +72,9 @@ def hold(session: SessionFiles, cuts: Iterator[int] | list[int], chosen: random.
     return read
 
 
-def ends(data: bytes) -> list[int]:
-    """Return where the lines of a file end."""
-    return [at + 1 for at, byte in enumerate(data) if byte == 10]
-
-
-def sessions_in(*folders: Path) -> list[SessionFiles]:
-    """Return the sessions of Claude in folders."""
-    files = sorted(path for folder in folders for path in folder.rglob("*.jsonl"))
-    found = []
-    for path in files:
-        with path.open("rb") as stream:
-            if detect(stream.read(65536)):
-                found.append(Source(str(path), path=path))
-    return discover(found)
+def claudes_in(*folders: Path) -> list[SessionFiles]:
+    """Return the sessions of this client in folders."""
+    return sessions_in(READER, detect, *folders)
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
@@ -113,7 +91,7 @@ def test_recorded_sessions_are_read_on_from_nearly_every_row() -> None:
     """Only prompts that wait, and files of subagents out of order, need the whole."""
     chosen = random.Random(3)
     cuts = read = 0
-    for session in sessions_in(FIXTURES / "recorded"):
+    for session in claudes_in(FIXTURES / "recorded"):
         places = ends(session.transcripts[0].source.read())
         places = chosen.sample(places, min(CUTS, len(places)))
         cuts += len(places)
@@ -125,7 +103,7 @@ def test_recorded_sessions_are_read_on_from_nearly_every_row() -> None:
 def test_sessions_of_the_corpus_are_read_on() -> None:
     """Of every client, the interactive ones too."""
     chosen = random.Random(4)
-    for session in sessions_in(SHARED / "corpus", SHARED / "interactive"):
+    for session in claudes_in(SHARED / "corpus", SHARED / "interactive"):
         places = ends(session.transcripts[0].source.read())
         hold(session, chosen.sample(places, min(CUTS, len(places))), chosen)
 
@@ -136,13 +114,7 @@ def mutated(data: bytes, chosen: random.Random) -> bytes:
     for _ in range(chosen.randint(1, 4)):
         first, second = sorted(chosen.choices(range(len(rows)), k=2))
         how = chosen.choice(["double", "swap", "cut", "uuid", "message", "parent", "root", "bare"])
-        if how == "double":
-            rows.insert(second, rows[first])
-        elif how == "swap":
-            rows[first], rows[second] = rows[second], rows[first]
-        elif how == "cut":
-            rows[second] = rows[second][: len(rows[second]) // 2] + b"\n"
-        else:
+        if not moved(rows, how, first, second):
             rows[second] = _with_ids_of(how, rows[first], rows[second])
     return b"".join(rows)
 
@@ -165,48 +137,14 @@ def _with_ids_of(how: str, first: bytes, second: bytes) -> bytes:
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_that_go_back_to_earlier_ones_are_read_on_or_refused(seed: int) -> None:
     """Ids that stand twice, rewinds, and damage: never other blocks."""
-    chosen = random.Random(seed)
-    sessions = sessions_in(FIXTURES)
-    read = 0
-    for _ in range(MUTATIONS):
-        session = chosen.choice(sessions)
-        main = session.transcripts[0]
-        data = main.source.read()
-        if len(data) < 200_000:
-            data = mutated(data, chosen)
-            named = main._replace(source=Source(main.source.name, data=data))
-            session = session._replace(transcripts=(named, *session.transcripts[1:]))
-            places = ends(data)
-            read += hold(session, chosen.sample(places, min(3, len(places))), chosen)
-    assert read > MUTATIONS
-
-
-STATE = """
-import sys
-from pathlib import Path
-import orjson
-from agentsdir.adapters.claude.reader import ClaudeReader
-from agentsdir.formats.sink import ParseSink
-from agentsdir.formats.source import Source
-sources = [Source(name, path=Path(name)) for name in sys.argv[1:]]
-(session,) = ClaudeReader().discover(sources)
-sys.stdout.buffer.write(orjson.dumps(ClaudeReader().resume(session, ParseSink(), None).state))
-"""
+    sessions = claudes_in(FIXTURES)
+    assert readings_of_mutated(sessions, mutated, hold, random.Random(seed)) > MUTATIONS
 
 
 def test_a_state_is_the_same_in_every_process() -> None:
     """Whatever numbers a process gives to texts: those of a state are for another one."""
-    files = sorted(str(path) for path in (FIXTURES / "side-agents-2.1.98").rglob("*.jsonl"))
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", STATE, *files],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(said) == 1
+    files = sorted((FIXTURES / "side-agents-2.1.98").rglob("*.jsonl"))
+    assert len(states_in_processes("claude", *files)) == 1
 
 
 USAGE = {"input_tokens": 5, "output_tokens": 7}
@@ -226,7 +164,7 @@ def lines_after(*rows: dict[str, Any]) -> list[dict[str, Any]] | None:
     session = SessionFiles((main,))
     state = state_of(cut(session, len(data), []))
     assert state is not None
-    found = read_on(session, state)
+    found = read_on(READER, session, state)
     if found is None:
         return None
     assert found == [line for line, b in whole(session) if b["source"]["offset"] >= len(data)]
@@ -272,7 +210,7 @@ def test_a_call_of_before_is_answered_and_its_result_is_shown() -> None:
     state = state_of(cut(session, len(data), []))
     assert state is not None
     assert state.state["calls"]["open"] == [["main", "t2"]]
-    (line,) = read_on(session, state) or ()
+    (line,) = read_on(READER, session, state) or ()
     assert orjson.loads(line)["toolUseId"] == "t2"
 
 
@@ -306,7 +244,7 @@ OTHERS: list[Any] = [None, -1, 0, 2**40, "", "x", [], [0], [[9, 9, "x"]], {}, {"
 
 def test_a_state_of_other_values_ends_in_an_error_or_in_blocks() -> None:
     """A reader that is given anything ends: values of a state replaced by other ones."""
-    (session,) = sessions_in(FIXTURES / "side-agents-2.1.98")
+    (session,) = claudes_in(FIXTURES / "side-agents-2.1.98")
     places = ends(session.transcripts[0].source.read())
     made = state_of(cut(session, places[len(places) // 2], list(session.transcripts[1:])))
     assert made is not None

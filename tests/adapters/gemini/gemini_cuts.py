@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from cuts import as_another_has_it, moved, sessions_in
 from gemini_files import log
 
 from agentsdir.adapters.gemini.discover import family_of
 from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.adapters.protocol import ReaderState, ResumableReader, SessionFiles, Transcript
+from agentsdir.adapters.protocol import ReaderState, ResumableReader, SessionFiles
 from agentsdir.formats.blocks import block_key
 from agentsdir.formats.sink import ParseSink
-from agentsdir.formats.source import Source
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
     from pathlib import Path
 
 READER: ResumableReader = GeminiReader()
@@ -29,35 +28,16 @@ class Begun(NamedTuple):
     keys: set[tuple[str, str]]
 
 
-def cut(session: SessionFiles, size: int, known: Iterable[Transcript]) -> SessionFiles:
-    """Return a session as it was when the main transcript had `size` bytes."""
-    main = session.transcripts[0]
-    begun = main._replace(source=Source(main.source.name, data=main.source.read()[:size]))
-    return session._replace(transcripts=(begun, *known))
-
-
 def begun(session: SessionFiles, state: ReaderState | None = None) -> Begun:
     """Return where a reading ends, as another process has it."""
     sink = ParseSink()
-    end = READER.resume(session, sink, state)
-    keys = {block_key(block) for block in sink.blocks("all")}
-    return Begun(end and ReaderState(end.size, orjson.loads(orjson.dumps(end.state))), keys)
+    end = as_another_has_it(READER.resume(session, sink, state))
+    return Begun(end, {block_key(block) for block in sink.blocks("all")})
 
 
-def ends(data: bytes) -> list[int]:
-    """Return where the lines of a file end."""
-    return [at + 1 for at, byte in enumerate(data) if byte == 10]
-
-
-def sessions_in(*folders: Path) -> list[SessionFiles]:
+def logs_in(*folders: Path) -> list[SessionFiles]:
     """Return the sessions of this client in folders."""
-    files = sorted(path for folder in folders for path in folder.rglob("*.jsonl"))
-    found = []
-    for path in files:
-        with path.open("rb") as stream:
-            if family_of(stream.read(65536)) == "log":
-                found.append(Source(str(path), path=path))
-    return READER.discover(found)
+    return sessions_in(READER, lambda head: family_of(head) == "log", *folders)
 
 
 def resumed(said: list[dict[str, Any]], chosen: random.Random) -> dict[str, Any]:
@@ -88,13 +68,9 @@ def mutated(data: bytes, chosen: random.Random) -> bytes:
     for _ in range(chosen.randint(1, 4)):
         first, second = sorted(chosen.choices(range(len(rows)), k=2))
         how = chosen.choice(["double", "swap", "cut", "id", "fresh", "calls", "rewind", "resume"])
-        if how == "double":
-            rows.insert(second, rows[first])
-        elif how == "swap":
-            rows[first], rows[second] = rows[second], rows[first]
-        elif how == "cut":
-            rows[second] = rows[second][: len(rows[second]) // 2] + b"\n"
-        elif how == "resume":
+        if moved(rows, how, first, second):
+            continue
+        if how == "resume":
             said = [one for row in rows[:second] if "id" in (one := _value(row))]
             rows.insert(second, log(resumed(said[-chosen.randint(1, 30) :], chosen)))
         elif how == "rewind":

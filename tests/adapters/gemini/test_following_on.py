@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from gemini_cuts import Begun, begun, ends, mutated, sessions_in
+from cuts import ends
+from gemini_cuts import Begun, begun, logs_in, mutated
 from gemini_files import answer, context, header, log, message, prompt
 from gemini_reading import FIXTURES
 
@@ -80,7 +81,7 @@ def hold(session: SessionFiles, data: bytes, folder: Path, chosen: random.Random
 def test_turns_of_the_fixtures_have_the_same_events(tmp_path: Path) -> None:
     """The reading ended somewhere before the turn, and the client writes in pieces."""
     chosen, held = random.Random(1), 0
-    for number, session in enumerate(sessions_in(FIXTURES, FIXTURES.parent / "gemini-cases")):
+    for number, session in enumerate(logs_in(FIXTURES, FIXTURES.parent / "gemini-cases")):
         data = session.transcripts[0].source.read()
         held += hold(session, data, tmp_path / str(number), chosen)
     assert held > 30
@@ -92,7 +93,7 @@ def test_rows_that_restate_and_change_earlier_ones_have_the_same_events(
 ) -> None:
     """Ids that stand twice, restatements under new ids, rewinds, damage."""
     chosen, held = random.Random(seed), 0
-    sessions = sessions_in(FIXTURES, FIXTURES.parent / "gemini-cases")
+    sessions = logs_in(FIXTURES, FIXTURES.parent / "gemini-cases")
     for number in range(MUTATIONS):
         session = chosen.choice(sessions)
         data = session.transcripts[0].source.read()

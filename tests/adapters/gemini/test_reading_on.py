@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from gemini_cuts import READER, Begun, begun, cut, ends, mutated, sessions_in
+from cuts import MUTATIONS, cut, ends, read_on, readings_of_mutated, states_in_processes
+from gemini_cuts import READER, Begun, begun, logs_in, mutated
 from gemini_files import answer, context, header, log, message, prompt
 from gemini_reading import FIXTURES
 
@@ -27,23 +25,12 @@ pytestmark = pytest.mark.feature("B-01")
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
 CUTS = 12
-MUTATIONS = 150
 
 
 def whole(session: SessionFiles) -> list[bytes]:
     """Return every block of a session that is read from its first byte, as a line."""
     sink = ParseSink()
     READER.parse_transcripts(session, sink)
-    return list(sink.lines("all"))
-
-
-def read_on(session: SessionFiles, state: ReaderState) -> list[bytes] | None:
-    """Return the blocks since `state`; None where the reader refuses to go on."""
-    sink = ParseSink()
-    try:
-        READER.resume(session, sink, state)
-    except ValueError:
-        return None
     return list(sink.lines("all"))
 
 
@@ -54,7 +41,7 @@ def check(session: SessionFiles, before: Begun, lines: list[bytes]) -> bool:
     not are blocks of earlier rows, whose keys were known.
     """
     main, state = session.transcripts[0].source.name, before.state
-    found = None if state is None else read_on(session, state)
+    found = None if state is None else read_on(READER, session, state)
     if state is None or found is None:
         return False
     rest = iter(found)
@@ -87,7 +74,7 @@ def test_each_row_of_each_fixture_is_a_place_to_go_on_from() -> None:
     """With the subagents' files that were there before chosen at random."""
     chosen = random.Random(1)
     cuts = read = 0
-    for session in sessions_in(FIXTURES, FIXTURES.parent / "gemini-cases"):
+    for session in logs_in(FIXTURES, FIXTURES.parent / "gemini-cases"):
         places = ends(session.transcripts[0].source.read())
         cuts += len(places)
         read += hold(session, places, chosen)
@@ -99,7 +86,7 @@ def test_sessions_of_the_corpus_are_read_on() -> None:
     """Of every client, the interactive ones too."""
     chosen = random.Random(4)
     read = 0
-    for session in sessions_in(SHARED / "corpus", SHARED / "interactive"):
+    for session in logs_in(SHARED / "corpus", SHARED / "interactive"):
         places = ends(session.transcripts[0].source.read())
         read += hold(session, chosen.sample(places, min(CUTS, len(places))), chosen)
     assert read
@@ -108,7 +95,7 @@ def test_sessions_of_the_corpus_are_read_on() -> None:
 def test_a_reading_on_is_a_place_to_go_on_from() -> None:
     """Row by row: each state is made from the one before, and the last is that of the whole."""
     made = 0
-    for session in sessions_in(FIXTURES):
+    for session in logs_in(FIXTURES):
         main, *children = session.transcripts
         state, keys = None, set()
         for size in ends(main.source.read()) if main.role == "main" else ():
@@ -126,48 +113,14 @@ def test_a_reading_on_is_a_place_to_go_on_from() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_that_restate_and_change_earlier_ones_are_read_on_or_refused(seed: int) -> None:
     """Ids that stand twice, restatements under new ids, rewinds, damage: never other blocks."""
-    chosen = random.Random(seed)
-    sessions = sessions_in(FIXTURES, FIXTURES.parent / "gemini-cases")
-    read = 0
-    for _ in range(MUTATIONS):
-        session = chosen.choice(sessions)
-        main = session.transcripts[0]
-        data = main.source.read()
-        if len(data) < 200_000:
-            data = mutated(data, chosen)
-            named = main._replace(source=Source(main.source.name, data=data))
-            session = session._replace(transcripts=(named, *session.transcripts[1:]))
-            places = ends(data)
-            read += hold(session, chosen.sample(places, min(3, len(places))), chosen)
-    assert read > MUTATIONS
-
-
-STATE = """
-import sys
-from pathlib import Path
-import orjson
-from agentsdir.adapters.gemini.reader import GeminiReader
-from agentsdir.formats.sink import ParseSink
-from agentsdir.formats.source import Source
-sources = [Source(name, path=Path(name)) for name in sys.argv[1:]]
-(session,) = GeminiReader().discover(sources)
-sys.stdout.buffer.write(orjson.dumps(GeminiReader().resume(session, ParseSink(), None).state))
-"""
+    sessions = logs_in(FIXTURES, FIXTURES.parent / "gemini-cases")
+    assert readings_of_mutated(sessions, mutated, hold, random.Random(seed)) > MUTATIONS
 
 
 def test_a_state_is_the_same_in_every_process() -> None:
     """Whatever numbers a process gives to texts: those of a state are for another one."""
     for name in ("compress.jsonl", "calls.jsonl"):
-        said = {
-            subprocess.run(
-                [sys.executable, "-c", STATE, str(FIXTURES / name)],
-                env={**os.environ, "PYTHONHASHSEED": seed},
-                capture_output=True,
-                check=True,
-            ).stdout
-            for seed in ("1", "2")
-        }
-        assert len(said) == 1
+        assert len(states_in_processes("gemini", FIXTURES / name)) == 1
 
 
 def call(name: str = "t1", output: str = "found") -> dict[str, Any]:
@@ -195,7 +148,7 @@ def lines_after(*rows: dict[str, Any]) -> list[dict[str, Any]] | None:
     before = begun(cut(session, len(data), []))
     assert before.state is not None
     check(session, before, whole(session))
-    found = read_on(session, before.state)
+    found = read_on(READER, session, before.state)
     return found and [orjson.loads(line) for line in found]
 
 
@@ -251,9 +204,9 @@ def test_a_subagents_thread_that_stands_in_two_files_needs_the_whole() -> None:
     )
     state = begun(SessionFiles((main, first))).state
     assert state is not None
-    assert read_on(SessionFiles((main, first)), state) == []
-    assert read_on(SessionFiles((main, first, second)), state) is None
-    assert read_on(SessionFiles((main,)), state) is None
+    assert read_on(READER, SessionFiles((main, first)), state) == []
+    assert read_on(READER, SessionFiles((main, first, second)), state) is None
+    assert read_on(READER, SessionFiles((main,)), state) is None
     assert begun(SessionFiles((main, first, second))).state is None
 
 
