@@ -29,6 +29,10 @@ METADATA = {
 }
 
 
+OF_PACKAGE = ("__init__.py", "py.typed")
+"""The files of the package `agentsdir` itself, which stand beside the folders."""
+
+
 def files_below(folders: Iterable[str]) -> dict[str, Path]:
     """Return every file of the checkout below `folders`, by its path, without caches."""
     return {
@@ -53,7 +57,7 @@ def test_every_package_on_disk_is_listed() -> None:
         for path in (ROOT / name).rglob("__init__.py")
     }
 
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == {"agentsdir", *on_disk}
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
@@ -77,7 +81,7 @@ def test_the_wheel_holds_exactly_the_files_on_disk(built: Any) -> None:
     """Every module, schema and marker is in the wheel under `agentsdir/`, and nothing else."""
     expected = {
         f"agentsdir/{name}": path.read_bytes() for name, path in files_below(PACKAGES).items()
-    }
+    } | {f"agentsdir/{name}": (ROOT / name).read_bytes() for name in OF_PACKAGE}
     expected_metadata = {f"agentsdir-{VERSION}.dist-info/{name}" for name in METADATA}
 
     found = wheel_files(built.wheel)
@@ -99,6 +103,7 @@ def test_every_package_says_that_it_is_typed(built: Any) -> None:
     """Type checkers of those who use the library see its types."""
     found = wheel_files(built.wheel)
 
+    assert "agentsdir/py.typed" in found
     assert [name for name in PACKAGES if f"agentsdir/{name}/py.typed" not in found] == []
 
 
@@ -112,7 +117,7 @@ def test_the_sdist_holds_specification_fixtures_and_tests(built: Any) -> None:
         }
 
     documents = {"SPEC.md", "DECISIONS.md", "README.md", "CHANGELOG.md", "LICENSE"}
-    documents |= {"pyproject.toml", "MANIFEST.in"}
+    documents |= {"pyproject.toml", "MANIFEST.in", *OF_PACKAGE}
     folders = [*PACKAGES, "docs", "examples", "tests", "fixtures"]
     expected = documents | set(files_below(folders))
     assert expected - found == set()
