@@ -32,6 +32,7 @@ def tree(tmp_path: Path) -> Path:
     for name in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / "agentsdir" / name, ignore=ignored)
+    shutil.copy(ROOT / "__init__.py", tmp_path / "agentsdir")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
