@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentsdir.formats.block_lines import BlockStore
-    from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.blocks import Block, StreamEvent
     from agentsdir.formats.findings import Finding
     from agentsdir.formats.sink import ParseSink
     from agentsdir.formats.source import Source
@@ -466,6 +466,50 @@ class ProviderSession(Protocol):
 
     def transcripts(self) -> Sequence[NativeFile]:
         """Return the session's native files as they stand now."""
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool: its name, its input, and the id that its result names."""
+
+    name: str
+    input: Any
+    id: str = ""
+
+
+class ToolSchema(NamedTuple):
+    """A tool as the model gets it; `input_schema` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+class ModelRequest(NamedTuple):
+    """What a model is called with.
+
+    Attributes:
+        content: the prompt of the turn.
+        results: the `tool_result` blocks of the calls that the model made before, in their order;
+            none for the first model call of a turn.
+        tick: the number of the model call within the turn, from 1.
+        system: the system prompt; empty for none.
+        model: the model's name; empty for the provider's own choice.
+        tools: the tools that the model may call.
+        timeline: returns the conversation up to now, prompt and results included, as blocks. The
+            log is read for it.
+        carries_out: returns whether a call of a tool of this name is carried out.
+        is_cancelled: returns whether the turn is to end now.
+    """
+
+    content: Content
+    results: tuple[Block, ...]
+    tick: int
+    system: str
+    model: str
+    tools: tuple[ToolSchema, ...]
+    timeline: Callable[[], Sequence[Block]]
+    carries_out: Callable[[str], bool]
+    is_cancelled: Callable[[], bool]
 
 
 class ProviderSettings(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
 from agentsdir.engine import handoff
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
+from agentsdir.engine.extensions import NO_EXTENSIONS
 from agentsdir.engine.handoff import with_handoff
 from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         SessionSpec,
         ToolRequest,
     )
+    from agentsdir.engine.extensions import Extensions
     from agentsdir.engine.notices import Step
     from agentsdir.engine.result import QueuedMessage
     from agentsdir.engine.services import Services
@@ -488,6 +490,7 @@ class TurnOptions(NamedTuple):
         on_end: called with the result when the turn has ended.
         on_others: called when the turns of other agents that result from this one have gone on: now
             and then, and after each event of those that this process runs.
+        extensions: what a program that uses the library adds to the turns of this agent.
     """
 
     on_event: Callable[[StreamEvent], None]
@@ -498,6 +501,7 @@ class TurnOptions(NamedTuple):
     on_wait: Callable[[], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
     on_others: Callable[[], None] | None = None
+    extensions: Extensions = NO_EXTENSIONS
 
 
 def check_can_run(state: AgentState) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.gemini.fold import Fold, RowCache
-    from agentsdir.adapters.gemini.shapes import BlockDraft, ChatMessage, RowRef, ToolCall
+    from agentsdir.adapters.gemini.shapes import BlockDraft, ChatMessage, FoldedCall, RowRef
     from agentsdir.formats.blocks import Block, BlockSource, Usage
     from agentsdir.formats.sink import BlockSink
 
@@ -221,7 +221,7 @@ _BODY_LIMIT = 2048
 class CallRecord:
     """One call with its richest result, from its rows."""
 
-    def __init__(self, call: ToolCall, row_cache: RowCache) -> None:
+    def __init__(self, call: FoldedCall, row_cache: RowCache) -> None:
         place, (field, at) = call.place, call.spot
         message = row_cache.message(place)
         if field == "toolCalls":
@@ -322,7 +322,7 @@ def _recorded_call(message: dict[str, Any], at: int) -> dict[str, Any]:
     return dict_of(entries[at]) if at < len(entries) else {}
 
 
-def _result(call: ToolCall, row_cache: RowCache) -> Any:
+def _result(call: FoldedCall, row_cache: RowCache) -> Any:
     """Return the richest result of a call."""
     assert call.answer is not None
     field, at = call.answer_spot
@@ -332,7 +332,7 @@ def _result(call: ToolCall, row_cache: RowCache) -> Any:
     return answer_parts(content_of(message), at) or None
 
 
-def _result_in(record: dict[str, Any], call: ToolCall) -> Any:
+def _result_in(record: dict[str, Any], call: FoldedCall) -> Any:
     result = record.get("result")
     if type(result) is not list or len(result) < 2:
         return result
@@ -703,7 +703,7 @@ class MessageWriter:
             self._add("thinking", f"{message.id}:t{number}", place, timestamp, fields)
             number += 1
 
-    def _call(self, message: ChatMessage, bare: str, call: ToolCall) -> None:
+    def _call(self, message: ChatMessage, bare: str, call: FoldedCall) -> None:
         record = CallRecord(call, self._row_cache)
         key = call_key(bare)
         if call.spawn is not None:

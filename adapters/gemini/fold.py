@@ -15,8 +15,8 @@ from agentsdir.adapters.gemini.shapes import (
     MESSAGE_TYPES,
     NONE,
     ChatMessage,
+    FoldedCall,
     Names,
-    ToolCall,
     answer_parts,
     bare_call_id,
     content_id,
@@ -102,7 +102,7 @@ class MessageIndex:
         # Signatures of dropped messages, those of an earlier reading included.
         self.dropped_signatures: set[Signature] = set()
         # Call id (bare) → the call and the message that made it last.
-        self.calls: dict[str, tuple[ChatMessage, ToolCall]] = {}
+        self.calls: dict[str, tuple[ChatMessage, FoldedCall]] = {}
         # For ids that several messages used, all these messages in order: some providers number
         # the calls of each round from the start.
         self.makers: dict[str, list[ChatMessage]] = {}
@@ -474,7 +474,7 @@ class MessageIndex:
                 return  # another message made this call; here a resume restates it
             if message.calls is NONE:
                 message.calls = {}
-            call = message.calls[bare] = ToolCall(call_id, name)
+            call = message.calls[bare] = FoldedCall(call_id, name)
             if bare in self.calls:
                 self.makers.setdefault(bare, [self.calls[bare][0]]).append(message)
             self.calls[bare] = (message, call)

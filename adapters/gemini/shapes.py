@@ -511,7 +511,7 @@ RowRef: TypeAlias = tuple[int, int]
 NONE: dict[Any, Any] = {}
 
 
-class ToolCall:
+class FoldedCall:
     """One tool call of a message: the rows of its richest record and its richest result.
 
     `spot` and `answer_spot` are their place in the message: a field (``toolCalls`` or ``content``)
@@ -551,7 +551,7 @@ class ToolCall:
         return [*call, self.answer, self.answer_spot, self.answer_weight]
 
     @classmethod
-    def of(cls, snapshot: list[Any]) -> ToolCall:
+    def of(cls, snapshot: list[Any]) -> FoldedCall:
         """Return the call of a snapshot. Raises `ValueError` or `TypeError` for what is none."""
         call_id, spawn, place, spot, weight, answer, answer_spot, answer_weight = snapshot
         call = cls(call_id, "")
@@ -591,7 +591,7 @@ class ChatMessage:
         self.texts: dict[int, tuple[int, RowRef]] = NONE
         self.text: int | None = None
         self.thoughts: dict[int, tuple[RowRef, str, int]] = NONE
-        self.calls: dict[str, ToolCall] = NONE
+        self.calls: dict[str, FoldedCall] = NONE
         self.extras: dict[int, tuple[RowRef, str, int]] = NONE
         self.orphans: dict[str, tuple[RowRef, int]] | None = None
         # The counts as in the row, so that equal counts are not computed again.
@@ -682,7 +682,7 @@ class ChatMessage:
         if thoughts:
             message.thoughts = {name: (_pair(row), *spot) for name, (row, *spot) in thoughts}
         if calls:
-            message.calls = {bare: ToolCall.of(call) for bare, call in calls}
+            message.calls = {bare: FoldedCall.of(call) for bare, call in calls}
         if extras:
             message.extras = {name: (_pair(row), *spot) for name, (row, *spot) in extras}
         orphans, message.tokens, message.model, *flags = rest
