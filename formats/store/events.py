@@ -34,6 +34,8 @@ IMPORT = "import"
 MESSAGE_FLAGS = ("sync", "spawn", "notice")
 SET_TEXTS = {"system_prompt": "systemPrompt", "permission_mode": "permissionMode"}
 """Values of `agent.set` that stand for those of `session.created`, and their keys in the state."""
+SCOPES = {"com": "com_state", "data": "data_cache"}
+"""Scopes of `data.set`, and the attributes of the state that hold their values."""
 BUDGET = ("tokens", "turns", "seconds", "cost")
 """What a budget can limit; `cost` is US dollars in a day of the machine's time zone."""
 TURN_ENDS = ("turn.complete", "turn.error", "turn.aborted")
@@ -127,8 +129,8 @@ def apply(state: AgentState, record: Record, offset: int) -> None:
     event = EVENTS.get(record.event)
     if event is None or event.step is None:
         return
-    # Of a block nothing goes into the state.
-    data = record.data if event.step is _block else _exact(record.data)
+    # Of these nothing goes into the state.
+    data = record.data if event.step in (_block, _unchanged) else _exact(record.data)
     _check_needs(data, event.needs)
     event.step(state, data, Origin(record.ts, offset))
 
@@ -381,6 +383,26 @@ def _set(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
         state.unsent = {}  # the agents that a bundle names are not those of this root
 
 
+def _set_props(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
+    state.props = data["props"]
+
+
+def _set_data(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
+    values = data["values"]
+    scope = SCOPES.get(data["scope"])
+    if scope is not None:
+        held = {**getattr(state, scope), **values}
+        setattr(state, scope, {key: value for key, value in held.items() if value is not None})
+
+
+def _runner(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
+    state.runner = data["name"]
+
+
+def _unchanged(_state: AgentState, _data: dict[str, Any], _origin: Origin) -> None:
+    """Change nothing, by a record that must hold what its event needs."""
+
+
 def _budget(value: Any) -> dict[str, Any]:
     """Return a budget, in which every limit that this version knows is a number."""
     for name in BUDGET:
@@ -501,6 +523,11 @@ EVENTS: Mapping[str, Event] = {
     "agent.renamed": Event(_renamed, {"name": str}),
     "agent.tagged": Event(_tagged, {"tags": list}),
     "agent.set": Event(_set, {"values": dict}),
+    "props.set": Event(_set_props, {"props": dict}),
+    "data.set": Event(_set_data, {"scope": str, "values": dict}),
+    "timeline.set": Event(_unchanged, {"entries": list}),
+    "runner.initialized": Event(_runner, {"name": str}),
+    "runner.restored": Event(_unchanged, {"name": str}),
     "restore": Event(after_close=AfterClose.ALWAYS),
 }
 _UNKNOWN = Event()

@@ -249,7 +249,9 @@ class AgentState:
     `settings` are what `agent.set` said of `systemPrompt` and `permissionMode`, in place of the
     creation; `budget` is what the agent may spend, empty for no limit.
     `unsent` are messages that could not be put into another agent's inbox, by id: `to` whom, and
-    what its `message` says.
+    what its `message` says. `props` are those of the last render; `com_state` and `data_cache` are
+    values that a program keeps with the agent, by name; `runner` is the name of the execution
+    runner that the agent's tools have run in, empty for none.
 
     No part of state.json: `synced` are the entries of all transcripts, of every session, that this
     fold has come by; `has_all_synced` is whether the log has no others; `is_unlisted` is whether
@@ -284,6 +286,10 @@ class AgentState:
     settings: dict[str, str] = field(default_factory=dict)
     budget: dict[str, Any] = field(default_factory=dict)
     unsent: dict[str, dict[str, Any]] = field(default_factory=dict)
+    props: dict[str, Any] = field(default_factory=dict)
+    com_state: dict[str, Any] = field(default_factory=dict)
+    data_cache: dict[str, Any] = field(default_factory=dict)
+    runner: str = ""
     position: Position = field(default_factory=Position)
     history_size: int = 0
     synced: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
@@ -393,6 +399,10 @@ _STATE_KEYS = (
     _StateKey("settings", "settings", {str: str}),
     _StateKey("budget", "budget", dict),
     _StateKey("unsent", "unsent", {str: _UNSENT}),
+    _StateKey("props", "props", dict),
+    _StateKey("comState", "com_state", dict),
+    _StateKey("dataCache", "data_cache", dict),
+    _StateKey("runner", "runner", str),
     _StateKey("transcripts", "transcripts", {str: {"role": str, "size": int}}),
     _StateKey("historySize", "history_size", int),
     _StateKey("logSize", "position.size", int),
@@ -403,7 +413,10 @@ _STATE_KEYS = (
 )
 
 
-_ONLY_IF_TRUE = ("pendingMore", "imported", "settings", "budget", "unsent")
+_ONLY_IF_TRUE = (
+    *("pendingMore", "imported", "settings", "budget", "unsent"),
+    *("props", "comState", "dataCache", "runner"),
+)
 _KEYS = tuple(saved.key for saved in _STATE_KEYS)
 # Key, `session`, `position`, `pending` or nothing, and the attribute there.
 _PLACES = tuple((key, *path.rpartition(".")[::2]) for key, path, _ in _STATE_KEYS)

@@ -191,6 +191,12 @@ SETTINGS = st.fixed_dictionaries(
         "budget": BUDGET,
     },
 )
+VALUES = st.dictionaries(TEXT, JSON, max_size=3)
+ENTRIES = st.lists(
+    st.fixed_dictionaries({"conversation_id": WORD, "id": WORD})
+    | st.fixed_dictionaries({"block": blocks()}),
+    max_size=2,
+)
 EVENT_DATA = {
     "session.created": data(
         {
@@ -315,6 +321,11 @@ EVENT_DATA = {
     "agent.renamed": data({"name": WORD}),
     "agent.tagged": data({"tags": st.lists(WORD, max_size=2, unique=True)}),
     "agent.set": data({"values": SETTINGS}),
+    "props.set": data({"props": VALUES}),
+    "data.set": data({"scope": st.sampled_from(["com", "data"]), "values": VALUES}),
+    "timeline.set": data({"entries": ENTRIES}),
+    "runner.initialized": data({"name": WORD}),
+    "runner.restored": data({"name": WORD}),
     "restore": data({}, notice=TEXT),
 }
 
@@ -422,6 +433,10 @@ def agent_states(draw: st.DrawFn) -> AgentState:
         native=draw(NATIVE),
         settings=draw(st.dictionaries(st.sampled_from(["systemPrompt", "permissionMode"]), TEXT)),
         budget=draw(BUDGET),
+        props=draw(VALUES),
+        com_state=draw(VALUES),
+        data_cache=draw(VALUES),
+        runner=draw(TEXT),
         name=draw(st.none() | WORD),
         title=draw(st.none() | TEXT),
         last_activity=draw(st.none() | TIME),

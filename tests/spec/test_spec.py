@@ -126,7 +126,7 @@ def test_the_files_of_the_golden_agent_are_shown_as_they_are() -> None:
 
 def test_the_spec_is_short() -> None:
     """What another program needs, in an afternoon's reading; the rest is in docs/."""
-    assert len(SPEC.split()) <= 8500
+    assert len(SPEC.split()) <= 8900
 
 
 @pytest.mark.parametrize("block_type", BLOCKS)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentsdir.formats.findings import FINDINGS
 from agentsdir.formats.store import derived
 from agentsdir.formats.store.agent import history_pieces, read_agent, write_agent, wrong_files
-from agentsdir.formats.store.events import EVENTS, apply, begin, message_of, title_of
+from agentsdir.formats.store.events import BROKEN, EVENTS, apply, begin, message_of, title_of
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.log import Record
@@ -42,6 +42,7 @@ USAGE = {
 message = st.sampled_from(MESSAGES)
 child = st.sampled_from(["child1", "child2"])
 turn = st.sampled_from(["t", "other"])
+values = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([None, 1, {"deep": None}]))
 
 
 def data(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -121,6 +122,11 @@ DATA = {
             },
         )
     ),
+    "props.set": data(props=values),
+    "data.set": data(scope=st.sampled_from(["com", "data", "new"]), values=values),
+    "timeline.set": data(entries=one([])),
+    "runner.initialized": data(name=st.sampled_from(["repl", ""])),
+    "runner.restored": data(name=one("another")),
 }  # fmt: skip
 EVENT = st.one_of(
     *(st.tuples(one(event), payload) for event, payload in DATA.items()),
@@ -526,3 +532,60 @@ def test_every_finding_a_log_can_give_is_a_known_one(agents: Any) -> None:
     assert ids == ["bad-json", "not-a-record", "bad-utf8", "nul-run", "splice", "torn-tail"]
     assert set(ids) <= set(FINDINGS)
     assert list(chain(ids))
+
+
+def test_data_is_set_and_removed_value_by_value_and_a_reset_leaves_it() -> None:
+    """Props are set whole; a scope that a newer version has changes nothing."""
+    state = first()
+    for number, (event, payload) in enumerate(
+        [
+            ("props.set", {"props": {"query": "a", "depth": None}}),
+            ("data.set", {"scope": "com", "values": {"step": 1, "draft": "x"}}),
+            ("data.set", {"scope": "data", "values": {"step": "page"}}),
+            ("runner.initialized", {"name": "repl"}),
+            ("data.set", {"scope": "com", "values": {"draft": None, "deep": {"kept": None}}}),
+            ("data.set", {"scope": "new", "values": {"step": 9}}),
+            ("props.set", {"props": {"query": "b"}}),
+            ("timeline.set", {"entries": []}),
+            ("runner.restored", {"name": "another"}),
+            ("history.reset", {}),
+        ]
+    ):
+        apply(state, record(number + 2, event, payload), 0)
+    document = derived.state_document(state)
+    assert document["props"] == {"query": "b"}
+    assert document["comState"] == {"step": 1, "deep": {"kept": None}}
+    assert document["dataCache"] == {"step": "page"}
+    assert document["runner"] == "repl"
+
+
+def test_a_state_without_props_data_and_runner_has_no_such_keys() -> None:
+    """Values that are gone leave state.json as it was."""
+    state = first()
+    before = derived.state_document(state)
+    apply(state, record(2, "data.set", {"scope": "com", "values": {"step": 1}}), 0)
+    apply(state, record(3, "data.set", {"scope": "com", "values": {"step": None}}), 0)
+    apply(state, record(4, "props.set", {"props": {}}), 0)
+    assert derived.state_document(state) == before
+
+
+@pytest.mark.parametrize(
+    ("event", "data"),
+    [
+        ("props.set", {"props": []}),
+        ("props.set", {}),
+        ("data.set", {"values": {}}),
+        ("data.set", {"scope": "com", "values": [1]}),
+        ("timeline.set", {"entries": {}}),
+        ("runner.initialized", {"name": 1}),
+        ("runner.restored", {}),
+    ],
+)
+def test_a_record_of_data_that_lacks_what_it_needs_changes_nothing(
+    event: str, data: dict[str, Any]
+) -> None:
+    """It is bad-data."""
+    state = first()
+    with pytest.raises(BROKEN):
+        apply(state, record(2, event, data), 0)
+    assert state == first()

@@ -63,6 +63,10 @@ FULL: dict[str, Any] = {
     "settings": {"systemPrompt": "Be brief."},
     "budget": {"turns": 5},
     "unsent": {"u": {"to": "a", "message": {"message_id": "u", "content": []}}},
+    "props": {"query": "quantum"},
+    "com_state": {"step": 2},
+    "data_cache": {"page": {"rows": []}},
+    "runner": "repl",
     "position": Position(5, 4, "f" * 16, 1, 6),
     "history_size": 7,
 }
