@@ -65,7 +65,12 @@ _SAID = ("assistant_text", "thinking")
 def log_block(
     writer: AgentWriter | UnpublishedAgent, turn_id: str | None, block: Block, ts: str
 ) -> Block:
-    """Append a block, cleaned if it cannot be encoded; return it as it was logged."""
+    """Append a block, cleaned if it cannot be encoded; return it as it was logged.
+
+    Its `source` is a place in the client's store, which the log of an agent does not name.
+    """
+    if block.get("source") is not None:
+        block = {**block, "source": None}
     try:
         writer.append("block", {"turn_id": turn_id, "block": block}, ts)
     except Invalid as error:

@@ -116,6 +116,20 @@ def test_the_prompt_and_turn_start_are_on_disk_before_the_provider_is_called(
 
 
 @pytest.mark.feature("B-08")
+def test_no_log_says_where_in_a_clients_store_a_block_stands(stage: Any, plugin: Any) -> None:
+    """A provider that read it there says so; log, history and events have null."""
+    place = '{"file": "/home/someone/a.jsonl", "line": 1, "offset": 0, "length": 9}'
+    body = f"yield (said := self.answer('hi')) | {{'block': said['block'] | {{'source': {place}}}}}"
+    paths = stage.new(provider=plugin("sourced", body=body))
+
+    shown = [event["block"]["source"] for event in stage.streamed(paths) if "block" in event]
+
+    assert shown == [None, None]
+    for file in (paths.log, paths.history):
+        assert b'"source":null' in file.read_bytes()
+        assert b"someone" not in file.read_bytes()
+
+
 def test_each_block_is_durable_before_the_next_event_is_asked_for(stage: Any, plugin: Any) -> None:
     """From inside the provider: every block yielded so far stands in the log."""
     plugin(

@@ -279,7 +279,8 @@ class Desk(ABC, Generic[A]):
         """Hold an agent to what is true after every turn.
 
         Nothing runs, the folder is valid, its transcripts are the client's own byte for byte, the
-        log has the blocks that they have, and runtime data those that the log has.
+        log has the blocks that they have, runtime data those that the log has, and the log names no
+        place in the client's store.
         """
         self.quiet()
         checked = self("validate", "--modes", "--json", str(self.root))
@@ -293,6 +294,7 @@ class Desk(ABC, Generic[A]):
         assert {i: _compared(logged.get(i, {})) for i in parsed} == {
             i: _compared(block) for i, block in parsed.items()
         }
+        assert {repr(block["source"]) for block in logged.values()} <= {"None"}
         self.runs_on_its_log(agent)
 
     def runs_on_its_log(self, agent: str) -> None:
