@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from agentsdir.adapters.protocol import Process
+from agentsdir.formats import signals
 from agentsdir.formats.errors import ProviderError
 from agentsdir.formats.rows import LINE_CAP
 
@@ -304,8 +306,9 @@ class Program:
             yield line
 
     def _exchange(self, timeout: float | None) -> None:
-        """Read what is there and write what can be written; wait until there is any."""
-        for key, _ in self._selector.select(timeout):
+        """Read what is there and write what can be written; wait a while until there is any."""
+        signals.check()
+        for key, _ in self._selector.select(signals.until_check(timeout)):
             if key.fileobj is self._popen.stdin:
                 self._flush()
             elif key.fileobj is self._popen.stderr:
@@ -349,10 +352,7 @@ class Program:
 
     def wait(self, timeout: float) -> int | None:
         """Return its exit code, negative for a signal; None if it still runs after `timeout`."""
-        try:
-            return self._popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
+        return wait_for_end(self._popen, timeout)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
@@ -379,6 +379,21 @@ class Program:
                 pipe.close()
 
 
+def wait_for_end(process: subprocess.Popen[bytes], timeout: float | None) -> int | None:
+    """Wait until a process ends; return its exit code, None after `timeout` seconds.
+
+    Raises what breaks off the work of this thread (`signals.check`).
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(signals.until_check(left))
+        if left is not None and left <= signals.PAUSE:
+            return None
+        signals.check()
+
+
 def not_started(program: str, error: OSError | ValueError) -> ProviderError:
     """Return the error (kind ``no-client``) for a program that the system did not start.
 
@@ -397,8 +412,14 @@ def _widen(pipe: IO[bytes] | None) -> None:
 
 
 def dying_with_parent() -> Callable[[], None] | None:
-    """Return a function for `preexec_fn`: the child gets SIGTERM when this process dies."""
-    if sys.platform != "linux":
+    """Return a function for `preexec_fn`: the child gets SIGTERM when this process dies.
+
+    None where that cannot be: outside Linux, and in a process with threads. There Python code must
+    not run between fork and exec, as it may wait for a lock that another thread had; and the signal
+    would come when the thread ends that started the child. What a dead process leaves is ended by
+    the next holder of `.turn` (D14).
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
         return None
     import ctypes  # slow to load, and only needed to start a program
 

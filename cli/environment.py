@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from agentsdir.cli.questions import Ask
     from agentsdir.cli.status_line import StatusLine
-    from agentsdir.formats.store.locks import Waits
 
 ROOT_VARIABLE = "AGENTSDIR_ROOT"
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
@@ -91,7 +90,6 @@ class Environment:
         self.root = root
         self._login = login
         self.uid = os.geteuid() if uid is None else uid
-        self._waits: Waits | None = None
         self._found: FoundRoot | None = None
         self._layout: Layout | None = None
         self.warned_of_settings = False
@@ -208,11 +206,11 @@ class Environment:
         Args:
             limit: seconds that the waits may take together (`--wait`); None for the default.
         """
-        if self._waits is None:
-            self._waits = locks.Waits(self.notify)
+        waits = locks.waits()
+        if waits.tell != self.notify:  # of no command, or of another one
+            locks.count_on(waits := locks.Waits(self.notify))
         if limit is not None:
-            self._waits.limit = limit
-        locks.count_on(self._waits)
+            waits.limit = limit
 
     def notify(self, text: str) -> None:
         """Print a note on stderr."""

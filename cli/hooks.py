@@ -13,7 +13,7 @@ import tempfile
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from agentsdir.adapters.processes import dying_with_parent
+from agentsdir.adapters.processes import dying_with_parent, wait_for_end
 from agentsdir.cli.config import ownership_flaw
 from agentsdir.cli.environment import HOOK_OF
 from agentsdir.engine.outbox import OUTGOING
@@ -110,14 +110,15 @@ def run_hook(
             except OSError as error:
                 raise HookFailed(f"{path} cannot run: {error.strerror}", hook=path.name) from error
             try:
-                status = hook.wait(timeout)
-            except subprocess.TimeoutExpired:
-                late = f"{path} took longer than {timeout:g} seconds"
-                raise HookFailed(late, hook=path.name) from None
+                status = wait_for_end(hook, timeout)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(hook.pid, signal.SIGKILL)
                 hook.wait()
+            if status is None:
+                raise HookFailed(
+                    f"{path} took longer than {timeout or 0:g} seconds", hook=path.name
+                )
             answer = HookResult(status, _beginning(out), _beginning(err))
     if status < 0:
         raise HookFailed(f"{path} was ended by signal {-status}", hook=path.name)

@@ -10,7 +10,6 @@ import signal
 import string
 import subprocess
 import sys
-import time
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -18,11 +17,13 @@ from datetime import time as dawn
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agentsdir.adapters.processes import wait_for_end
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
 from agentsdir.cli.hooks import hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
+from agentsdir.formats.signals import sleep
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.settings import read_settings
 from agentsdir.formats.times import to_text
@@ -73,10 +74,7 @@ class StartedProcess:
 
     def wait(self, limit: float | None = None) -> int | None:
         """Wait until it ends; return its exit code, None after `limit` seconds."""
-        try:
-            return self._process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return None
+        return wait_for_end(self._process, limit)
 
     def interrupt(self) -> None:
         """Ask it to end its turn."""
@@ -132,7 +130,7 @@ def services_of(env: Environment) -> Services:
     services = Services(
         layout,
         now,
-        time.sleep,
+        sleep,
         FreshIds(),
         Disk(settings.durability),
         partial(check_trust, env),

@@ -1,8 +1,9 @@
 """Cancelling a running turn: the request in the log, and the token that notices it (D15).
 
 The holder of `.turn` reads its log on a timer, and at once after a wake signal. A timer and not a
-thread: it also interrupts a provider that waits for a pipe, and a process that starts others should
-have one thread. Only the log counts, so a late signal cancels nothing else.
+thread: it also interrupts a provider that waits for a pipe. Outside the main thread, where no
+handler runs, the turn reads its log itself, between events and while it waits (`formats.signals`).
+Only the log counts, so a late signal cancels nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process
 from agentsdir.engine.inbox import Message, append_message
 from agentsdir.engine.lookup import descendants
+from agentsdir.formats import signals
 from agentsdir.formats.errors import AgentsdirError, Busy, NoSuchAgent, SessionStateError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent, write_agent
@@ -54,8 +56,38 @@ class DeadlineExceeded(KeyboardInterrupt):
     """The turn took longer than its `timeout`."""
 
 
+class StopRequest:
+    """Ends what a thread does from another one, as Ctrl-C ends a command.
+
+    The turn that the thread runs is aborted, with reason ``interrupt``, and so are those of the
+    agent's descendants. A message whose turn has not begun stays queued.
+    """
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    def request(self) -> None:
+        """Have `KeyboardInterrupt` raised in the thread; again, where it has been raised before."""
+        self._requested = True
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Raise what is requested, in this thread, in the block.
+
+        It is raised where the thread waits, or takes an event of a provider: within 0.1 s, unless
+        a provider, a tool or a callback does not return.
+        """
+        with signals.looking(self._look):
+            yield
+
+    def _look(self) -> None:
+        if self._requested:
+            self._requested = False
+            raise KeyboardInterrupt
+
+
 class CancelToken:
-    """Raises in the main thread when the log requests the end of a turn, or its time is over.
+    """Raises in the turn's thread when the log requests the end of a turn, or its time is over.
 
     Args:
         position: the end of the log when the turn began.
@@ -77,18 +109,22 @@ class CancelToken:
         self._deadline = time.monotonic() + timeout if timeout else NEVER
         self._on_tick = on_tick
         self._interval = _POLL_INTERVAL if on_tick is None else _TICK
+        self._next_tick = 0.0
+        self._was_raised = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Raise `TurnCancelled` in the block when a request to end its turn stands in the log.
 
         A request that was cleared does not count. `DeadlineExceeded` is raised when the time is
-        over. Each request is raised once. Outside the main thread nothing is raised.
+        over. Each request is raised once. Outside the main thread it is `signals.check` that
+        raises.
         """
         try:
             before = signal.signal(signal.SIGALRM, self._on_signal)
         except ValueError:  # not the main thread
-            yield
+            with signals.looking(self._look):
+                yield
             return
         wake_before = signal.signal(WAKE_SIGNAL, self._on_signal)
         try:
@@ -102,14 +138,16 @@ class CancelToken:
     def raise_if_cancelled(self) -> None:
         """Raise `TurnCancelled` or `DeadlineExceeded` if the turn has to end now."""
         if time.monotonic() >= self._deadline:
-            self._deadline = NEVER
+            self._deadline, self._was_raised = NEVER, True
             raise DeadlineExceeded
-        reason = ""
-        with suppress(OSError, AgentsdirError):  # the next append reports it
-            if self._paths.log.stat().st_size > self._position.size:
-                reason = self._read()
+        self._position, reason = self._read()
         if reason:
+            self._was_raised = True
             raise TurnCancelled(reason)
+
+    def is_cancelled(self) -> bool:
+        """Tell whether the turn has to end, or had to; any thread may ask."""
+        return self._was_raised or time.monotonic() >= self._deadline or bool(self._read()[1])
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         left = self._deadline - time.monotonic()
@@ -120,22 +158,32 @@ class CancelToken:
         if self._on_tick is not None:
             self._on_tick()
 
-    def _read(self) -> str:
-        """Read the new records; return the reason of a request, empty for none."""
-        reason = ""
-        with open_log(self._paths.log, self._position.size) as stream:
-            for line in read_log(stream, str(self._paths.log), self._position):
-                if line.after.size == line.offset:
-                    break  # a writer is at work
-                self._position = line.after
-                record = line.record
-                if record is None or record.data.get("turn_id") != self._turn_id:
-                    continue
-                if record.event == "abort.requested":
-                    reason = str(record.data.get("reason") or "interrupt")
-                elif record.event == "abort.cleared":
-                    reason = ""
-        return reason
+    def _look(self) -> None:
+        """Do what `_on_signal` does, for the waits of another thread than the main one."""
+        self.raise_if_cancelled()
+        if self._on_tick is not None and time.monotonic() >= self._next_tick:
+            self._next_tick = time.monotonic() + _TICK
+            self._on_tick()
+
+    def _read(self) -> tuple[Position, str]:
+        """Read the new records; return where they end, and the reason of a request, or nothing."""
+        position, reason = self._position, ""
+        with suppress(OSError, AgentsdirError):  # the next append reports it
+            if self._paths.log.stat().st_size <= position.size:
+                return position, ""
+            with open_log(self._paths.log, position.size) as stream:
+                for line in read_log(stream, str(self._paths.log), position):
+                    if line.after.size == line.offset:
+                        break  # a writer is at work
+                    position = line.after
+                    record = line.record
+                    if record is None or record.data.get("turn_id") != self._turn_id:
+                        continue
+                    if record.event == "abort.requested":
+                        reason = str(record.data.get("reason") or "interrupt")
+                    elif record.event == "abort.cleared":
+                        reason = ""
+        return position, reason
 
 
 class RunningTurn(NamedTuple):

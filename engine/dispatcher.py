@@ -223,8 +223,9 @@ class Dispatcher:
         self._keep_options(paths, options)
         own = self._run_until(paths, message_id, options, wait, recorded=True)
         assert own is not None
-        # A cancelled process should exit soon: new processes run what is left.
-        self._starts_processes = isinstance(own.error, TurnCancelled)
+        # A cancelled process should exit soon: new processes run what is left, if it can start any.
+        may_start = self._services.start_turn is not None
+        self._starts_processes = may_start and isinstance(own.error, TurnCancelled)
         self._run_deferred()
         if own.error is not None:
             raise own.error

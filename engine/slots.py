@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import signal
+import threading
 import time
+from collections import deque
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +22,7 @@ from agentsdir.engine.providers import (
 from agentsdir.engine.recovery import close_crashed_turn
 from agentsdir.engine.sync import log_transcripts, place_missing, store_transcripts
 from agentsdir.engine.turn_lock import end_leftovers, hold_turn
-from agentsdir.formats import times
+from agentsdir.formats import signals, times
 from agentsdir.formats.errors import (
     AgentsdirError,
     NotRecorded,
@@ -33,13 +36,16 @@ from agentsdir.formats.store.slots import Slots
 from agentsdir.formats.store.state import SessionState, check_transition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
 _PAUSE = 0.02
+_LONG_PAUSE = 1.0
+_FULL_HINT = "--wait SECONDS waits for one; max_slots in settings.toml says how many"
 
 MAX_BLOB = 1024 * 1024  # decision D23
 BLOB_PATIENCE = 10.0
@@ -94,6 +100,32 @@ class SessionMultiplexer:
         waits = locks.waits()
         waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()
+        full = f"all {self._services.settings.max_slots} slots run turns"
+        with _in_line(self._services.layout.slots) as place:
+            while True:
+                left = waits.left(wait if wait < 0 else max(wait - waited, 0), brief=False)
+                if place.is_first or left <= 0:
+                    if (acquired := self._take(paths, state, reason, stuck)) is not None:
+                        return acquired
+                    if left <= 0:
+                        raise SlotsHeld(full, hint=_FULL_HINT)
+                if waited >= say_at:
+                    waits.tell(f"waiting for a slot: {full}")
+                    say_at = locks.NEVER
+                pause = place.pause(self._services.sleep, left)
+                waited += pause
+                waits.add(pause)
+                state = read_agent(paths, known=state).state
+                if state.session.state is SessionState.TERMINATED:  # closed while it waited
+                    check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
+
+    def _take(
+        self, paths: AgentPaths, state: AgentState, reason: str, stuck: set[str]
+    ) -> Acquired | None:
+        """Take a free slot, or that of a session that can be suspended; None where there is none.
+
+        `stuck` are agents that cannot be suspended; it is added to. For the rest see `acquire`.
+        """
         while True:
             with ExitStack() as claim:
                 with self._slots.locked(self._services.disk, self._active_agents):
@@ -102,26 +134,10 @@ class SessionMultiplexer:
                         return self._enter(paths, state, reason)
                     movable = [one for one in others if one.id not in stuck]
                     victim = claim.enter_context(_first_free(movable))
-                if victim is not None:
-                    if not self._suspend_claimed(victim, "evicted"):
-                        stuck.add(victim.paths.id)
-                    continue
-            full = f"all {self._services.settings.max_slots} slots run turns"
-            own = wait if wait < 0 else max(wait - waited, 0)
-            if waits.left(own, brief=False) <= 0:
-                raise SlotsHeld(
-                    full,
-                    hint="--wait SECONDS waits for one; max_slots in settings.toml says how many",
-                )
-            if waited >= say_at:
-                waits.tell(f"waiting for a slot: {full}")
-                say_at = locks.NEVER
-            self._services.sleep(_PAUSE)
-            waited += _PAUSE
-            waits.add(_PAUSE)
-            state = read_agent(paths, known=state).state
-            if state.session.state is SessionState.TERMINATED:  # closed while it waited
-                check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)
+                if victim is None:
+                    return None
+                if not self._suspend_claimed(victim, "evicted"):
+                    stuck.add(victim.paths.id)
 
     def check(self) -> None:
         """Raise what `acquire` raises where ROOT/slots cannot be used."""
@@ -201,6 +217,59 @@ class SessionMultiplexer:
         except AgentsdirError:
             return False
         return True
+
+
+class _Place:
+    """The place of one thread among those of this process that wait for a slot.
+
+    The first one looks for a free slot. The others only wait until they are first: so none is
+    passed over, and a hundred of them cost little more than one.
+    """
+
+    def __init__(self, line: deque[_Place]) -> None:
+        self._line = line
+        self._is_called = threading.Event()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the turn of this thread to look for a slot."""
+        return self._line[0] is self
+
+    def pause(self, sleep: Callable[[float], None], left: float) -> float:
+        """Wait before the next look, and at most `left` seconds; return how many it were."""
+        if self.is_first:
+            sleep(_PAUSE)
+            return _PAUSE
+        begun = time.monotonic()
+        end = begun + min(_LONG_PAUSE, left)
+        while (rest := signals.until_check(end - time.monotonic())) is not None and rest > 0:
+            if self._is_called.wait(rest):
+                break
+            signals.check()
+        return time.monotonic() - begun
+
+    def call(self) -> None:
+        """End the pause of this thread: it has become the first."""
+        self._is_called.set()
+
+
+_lines: dict[str, deque[_Place]] = {}
+"""Who waits in this process, by the folder of the slots."""
+# The threads that wait are not those of a forked child.
+os.register_at_fork(after_in_child=_lines.clear)
+
+
+@contextmanager
+def _in_line(folder: Path) -> Iterator[_Place]:
+    """Have this thread wait for a slot behind those that do so already."""
+    line = _lines.setdefault(str(folder), deque())
+    line.append(place := _Place(line))
+    try:
+        yield place
+    finally:
+        line.remove(place)
+        with suppress(IndexError):  # no thread waits
+            line[0].call()
 
 
 class Claimed(NamedTuple):
@@ -287,18 +356,25 @@ def _blob(services: Services, paths: AgentPaths, state: AgentState) -> bytes:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise `_BlobTimeout` in the block after some seconds; only in the main thread.
+    """Raise `_BlobTimeout` in the block after some seconds.
 
-    A timer and not a thread: it also interrupts a provider that waits for a pipe.
+    A timer and not a thread: it also interrupts a provider that waits for a pipe. Outside the main
+    thread it is `signals.check` that raises.
     """
+    end = time.monotonic() + seconds
 
     def late(_number: int, _frame: object) -> None:
         raise _BlobTimeout
 
+    def look() -> None:
+        if time.monotonic() >= end:
+            raise _BlobTimeout
+
     try:
         before = signal.signal(signal.SIGALRM, late)
     except ValueError:  # not the main thread
-        yield
+        with signals.looking(look):
+            yield
         return
     # Repeated: the provider's handling of the first one may block, too.
     timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)

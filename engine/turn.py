@@ -42,7 +42,7 @@ from agentsdir.engine.sync import (
     sync_with_client,
 )
 from agentsdir.engine.turn_lock import has_leftovers, this_process
-from agentsdir.formats import blocks, jsontext
+from agentsdir.formats import blocks, jsontext, signals
 from agentsdir.formats.blocks import (
     BELIEVABLE,
     BLOCKS,
@@ -297,6 +297,7 @@ class Attempt:
     ) -> None:
         """Process the provider's events to their end, or to the limit of model calls."""
         for event in _events(session, content):
+            signals.check()
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
                 if turn_provider.provider.runs_program:
@@ -484,8 +485,9 @@ class TurnOptions(NamedTuple):
         record: store the stream events.
         permission_mode: overrides the mode of the agent and of the user's configuration.
         timeout: seconds after which the turn is ended; 0 sets no limit.
-        on_tick: called several times a second while the turn runs, by a signal handler, amid
-            anything that this process does. It must be brief, and must not raise.
+        on_tick: called several times a second while the turn runs: in the main thread by a signal
+            handler, amid anything that this process does, in another one only while the turn waits.
+            It must be brief, and must not raise.
         on_wait: the same while the command that wants this turn runs others, before or after it.
         on_end: called with the result when the turn has ended.
         on_others: called when the turns of other agents that result from this one have gone on: now

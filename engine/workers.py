@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import sys
 import tempfile
 from array import array
 from collections import deque
@@ -70,8 +71,8 @@ def deal(
     are done again, each by itself; one during which this happens twice has the error
     ``process-lost``.
 
-    No thread may run in this process when the first result is asked for, and until the generator is
-    closed this process may not fork: the executor has threads. Then its processes have ended.
+    A process with threads does all by itself: to fork it is not safe. Until the generator is closed
+    this process may not fork either: the executor has threads. Then its processes have ended.
 
     Args:
         items: what is to be done.
@@ -79,12 +80,18 @@ def deal(
         size: returns about how many bytes an item has, by which items are dealt.
         jobs: how many processes do it. One is this process, as for few bytes.
     """
+    jobs = 1 if _has_threads() else jobs
     sizes = [size(item) for item in items] if jobs > 1 else []
     chunks = _chunks(sizes, jobs) if sum(sizes) >= WORTH else []
     if len(chunks) < 2:
         yield from (_do(item, work) for item in items)
     else:
         yield from _deal(items, work, deque(chunks), min(jobs, len(chunks), MOST))
+
+
+def _has_threads() -> bool:
+    threading = sys.modules.get("threading")
+    return threading is not None and threading.active_count() > 1
 
 
 def _do(item: Item, work: Callable[[Item], tuple[bytes, Iterable[bytes]]]) -> Result[Item]:

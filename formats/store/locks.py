@@ -6,11 +6,12 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Busy, Invalid, NoSuchAgent, NotRecorded, UsageError
-from agentsdir.formats.signals import undisturbed
+from agentsdir.formats.signals import check, sleep, undisturbed
 from agentsdir.formats.store.layout import open_plain, read_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class Held(NamedTuple):
-    """A lock that this process holds; `status` is what the system says of its file."""
+    """A lock that this thread holds; `status` is what the system says of its file."""
 
     path: Path
     descriptor: int
@@ -115,18 +116,20 @@ class Waits:
             self._impatient += seconds
 
 
-_waits = Waits()
+_waits: ContextVar[Waits] = ContextVar("waits")
 
 
 def count_on(waits: Waits) -> None:
-    """Have the waits of this process counted as those of one command."""
-    global _waits
-    _waits = waits
+    """Have the waits of this thread counted, from now on, as those of one command."""
+    _waits.set(waits)
 
 
 def waits() -> Waits:
-    """Return what counts the waits of the command that runs."""
-    return _waits
+    """Return what counts the waits of the command that this thread runs."""
+    found = _waits.get(None)
+    if found is None:
+        count_on(found := Waits())
+    return found
 
 
 class Wait:
@@ -147,31 +150,38 @@ class Wait:
         self._what = what
         self._brief = brief
         self._more = more
+        self._waits = waits()
         self._begun = time.monotonic()
-        self._end = self._begun + max(_waits.left(wait, brief=brief), GRACE)
+        self._end = self._begun + max(self._waits.left(wait, brief=brief), GRACE)
         self._say_at = self._begun + SAY_AFTER
 
-    def pause(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Sleep for some seconds; False, at once, where the wait has taken long enough."""
+    def pause(self, seconds: float, sleep: Callable[[float], None] = sleep) -> bool:
+        """Sleep for some seconds; False, at once, where the wait has taken long enough.
+
+        Raises what breaks off the work of this thread (`signals.check`).
+        """
         now = time.monotonic()
         if now >= self._end:
-            _waits.add(now - self._begun, in_vain=self._brief)
+            self._waits.add(now - self._begun, in_vain=self._brief)
             return False
         if now >= self._say_at:
             self._say_at = NEVER
-            _waits.tell(f"waiting: {self.why}")
+            self._waits.tell(f"waiting: {self.why}")
         sleep(seconds)
+        check()
         return True
 
     def end(self) -> None:
         """Count a wait that was not in vain."""
-        _waits.add(time.monotonic() - self._begun)
+        self._waits.add(time.monotonic() - self._begun)
 
     @property
     def why(self) -> str:
-        """What keeps this process, in words."""
+        """What keeps this thread, in words."""
         holder = _holder(self._path)
         who = f"{self._what} is held by another process{f' ({holder})' if holder else ''}"
+        if holder == str(os.getpid()):
+            who = f"{self._what} is held by another thread of this process"
         more = self._more()
         return f"{who}: {more}" if more else who
 
@@ -295,6 +305,9 @@ def _stands(status: os.stat_result, path: Path) -> bool:
 def _release(taken: Held) -> None:
     if taken.descriptor in _held:  # else this is a forked child, which has closed its copy
         _held.discard(taken.descriptor)
+        # Not by `close` alone: a process that another thread starts has copies until its `exec`.
+        with suppress(OSError):
+            fcntl.flock(taken.descriptor, fcntl.LOCK_UN)
         os.close(taken.descriptor)
 
 

@@ -52,7 +52,7 @@ WORLD_METHODS = ("expanduser",)
 
 # module → what it may use, and why.
 ALLOWED: dict[str, dict[str, str]] = {
-    "formats/store/locks.py": {"time.sleep": "waits for a lock, as a lock does"},
+    "formats/signals.py": {"time.sleep": "waits for a lock, as a lock does"},
 }
 
 ARCHITECTURES = {"claude", "claude-agent-sdk", "gemini", "gemini-cli", "script", "echo"}
