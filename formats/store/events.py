@@ -391,8 +391,12 @@ def _set_data(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:
     values = data["values"]
     scope = SCOPES.get(data["scope"])
     if scope is not None:
-        held = {**getattr(state, scope), **values}
-        setattr(state, scope, {key: value for key, value in held.items() if value is not None})
+        setattr(state, scope, with_values(getattr(state, scope), values))
+
+
+def with_values(held: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `data.set` makes of the values that are held: None removes one."""
+    return {key: value for key, value in {**held, **values}.items() if value is not None}
 
 
 def _runner(state: AgentState, data: dict[str, Any], _origin: Origin) -> None:

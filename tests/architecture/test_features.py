@@ -56,6 +56,8 @@ FEATURES = {
     "A-05": "three ways to say what is spawned; side by side",
     "A-06": "a child is apart, ends with its parent, and is at most ten levels down",
     "A-11": "how many sessions are in use, and for how long",
+    "A-12": "a limit of the entries that are held and given to a model, never of the log",
+    "A-13": "the timeline by limit, tokens and roles, set and updated; a history to read",
     "C-01": "new",
     "C-02": "send",
     "C-03": "suspend",
