@@ -7,7 +7,20 @@ used: the command line, which uses none of them, does not pay for them.
 from importlib import import_module
 from typing import Any
 
-_HOMES: dict[str, str] = {}
+_HOMES = {
+    "AgentConfig": "engine.app.component",
+    "AgentsdirError": "formats.errors",
+    "App": "cli.library",
+    "AsyncApp": "cli.library",
+    "Callbacks": "engine.callbacks",
+    "Element": "engine.app.component",
+    "Execution": "engine.app.execution",
+    "ExecutionRunner": "engine.runner",
+    "Session": "engine.app.session",
+    "Tool": "engine.tools",
+    "element": "engine.app.component",
+}
+"""Where each name of the library is defined, in a module below this package."""
 
 __all__ = list(_HOMES)
 

@@ -7,6 +7,7 @@ import select
 import stat
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from agentsdir.engine.inbox import part_flaw
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, UsageError
 
@@ -189,22 +190,6 @@ def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise UsageError(f"{path} holds no prompt: a string, or a list of parts")
     for number, part in enumerate(value):
-        if reason := _flaw(part):
+        if reason := part_flaw(part):
             raise UsageError(f"{path}: part {number}: {reason}")
     return value
-
-
-def _flaw(part: Any) -> str | None:
-    if not isinstance(part, dict):
-        return "no object"
-    if part.get("type") == "text":
-        good = isinstance(part.get("text"), str) and set(part) == {"type", "text"}
-        return None if good else "a text part has type and text"
-    if part.get("type") != "image":
-        return f"type {part.get('type')!r} is neither text nor image"
-    source = part.get("source")
-    if not isinstance(source, dict) or source.get("type") not in ("base64", "url"):
-        return "an image part has a source of type base64 or url"
-    if not isinstance(source.get("data"), str):
-        return "an image source has data: base64 text, or the url"
-    return None

@@ -41,7 +41,7 @@ class TurnLine(NamedTuple):
         return "".join(part.text for part in self.parts)
 
 
-class Call:
+class ShownCall:
     """One call of a tool, or of a subagent, with its input and its result.
 
     Attributes:
@@ -134,20 +134,20 @@ class TurnView:
     def __init__(self, width: int, encoding: str, now: float, folder: str = "") -> None:
         self.width = width
         self._folder = folder
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, ShownCall] = {}
         self._glyphs = _glyphs(encoding)
         self._began = now
         self._answer = AnswerText()
         # Conversation and handle, or durable id, of each call, text and thought.
-        self._by_block: dict[tuple[str, str], Call] = {}
-        self._by_use: dict[tuple[str, str], Call] = {}
+        self._by_block: dict[tuple[str, str], ShownCall] = {}
+        self._by_use: dict[tuple[str, str], ShownCall] = {}
         self._twins: dict[str, int] = {}  # calls of one id
         self._texts: dict[tuple[str, str], bool] = {}
         self._thinking: dict[tuple[str, str], float] = {}
         self._said: set[tuple[str, str]] = set()
         # Calls that have no result yet, and the subagents that have ended.
-        self._running: dict[str, Call] = {}
-        self._unsaid: dict[str, Call] = {}  # calls that have ended, whose outcome is not shown
+        self._running: dict[str, ShownCall] = {}
+        self._unsaid: dict[str, ShownCall] = {}  # calls that have ended, whose outcome is not shown
         self._over: set[str] = set()
         self._parents: dict[str, str] = {}
         self._open_text: tuple[str, str] | None = None
@@ -306,12 +306,12 @@ class TurnView:
         call.name = str(block.get("name" if call.is_subagent else "toolName") or call.name)
         return self._change(call, block, now, is_whole=is_whole)
 
-    def _new_call(self, conversation: str, use: str, now: float) -> Call:
+    def _new_call(self, conversation: str, use: str, now: float) -> ShownCall:
         key = use
         while key in self.calls:  # some models count their calls from 1 in each answer
             self._twins[use] = self._twins.get(use, 1) + 1
             key = f"{use}'{self._twins[use]}"
-        call = Call(key, conversation, now)
+        call = ShownCall(key, conversation, now)
         self.calls[key] = self._running[key] = self._by_use[conversation, use] = call
         return call
 
@@ -326,7 +326,7 @@ class TurnView:
         return [] if call is None else self._change(call, updates, now, is_whole=False)
 
     def _change(
-        self, call: Call, fields: dict[str, Any], now: float, *, is_whole: bool
+        self, call: ShownCall, fields: dict[str, Any], now: float, *, is_whole: bool
     ) -> list[TurnLine | AnswerPiece]:
         """Take fields of a call's block; return its line, and its outcome, if they are due."""
         status = str(fields.get("status") or "")
@@ -354,7 +354,7 @@ class TurnView:
             lines += self._end(call, now, is_error=status == "error")
         return lines
 
-    def _stop(self, call: Call, now: float) -> None:
+    def _stop(self, call: ShownCall, now: float) -> None:
         """Note that a call has ended. What is only read afterwards of a subagent is not shown."""
         if call.ended is None:
             call.ended = now
@@ -362,7 +362,7 @@ class TurnView:
         if call.thread:
             self._over.add(call.thread)
 
-    def _begin(self, call: Call) -> list[TurnLine | AnswerPiece]:
+    def _begin(self, call: ShownCall) -> list[TurnLine | AnswerPiece]:
         call.is_shown = True
         self._may_think.discard(call.conversation)
         lines: list[TurnLine | AnswerPiece] = [*self._heading(call.conversation)]
@@ -373,7 +373,7 @@ class TurnView:
         lines.append(self._line(call.conversation, *parts, call=call))
         return lines
 
-    def _named(self, call: Call, room: int) -> tuple[str, str]:
+    def _named(self, call: ShownCall, room: int) -> tuple[str, str]:
         """Return a call's name, and its most telling argument, that together fit into `room`."""
         if call.is_subagent:
             name = one_line(on_one_line(f"subagent {call.name}".strip(), room))
@@ -411,7 +411,7 @@ class TurnView:
             return [self._ending(call)]
         return []
 
-    def _end(self, call: Call, now: float, *, is_error: bool) -> list[TurnLine | AnswerPiece]:
+    def _end(self, call: ShownCall, now: float, *, is_error: bool) -> list[TurnLine | AnswerPiece]:
         self._stop(call, now)
         call.is_error = is_error
         self._may_think.add(call.conversation)
@@ -423,7 +423,7 @@ class TurnView:
             return []
         return [self._ending(call)]
 
-    def _ending(self, call: Call) -> TurnLine:
+    def _ending(self, call: ShownCall) -> TurnLine:
         """Return the line of a call that has ended."""
         call.has_output_shown = call.output is not None
         if call.is_error:
@@ -436,7 +436,7 @@ class TurnView:
         between = self._glyphs.between if time else ""
         return self._outcome(call, Part(text), Part(between + time, "faint"))
 
-    def _error_part(self, call: Call) -> Part:
+    def _error_part(self, call: ShownCall) -> Part:
         given = "" if call.output is None else _ERROR_TAGS.sub("", _plain_text(call.output))
         outcome = "failed"
         if refusal := _REFUSAL.match(given):
@@ -449,7 +449,7 @@ class TurnView:
         style = "warning" if outcome == "interrupted" else "failure"
         return Part(f"{outcome}: {said}" if said else outcome, style)
 
-    def _outcome(self, call: Call, *parts: Part) -> TurnLine:
+    def _outcome(self, call: ShownCall, *parts: Part) -> TurnLine:
         """Return the line of a call's outcome, which names it if its own line is not just above."""
         begins = f"  {self._glyphs.outcome} "
         named = ""
@@ -516,7 +516,7 @@ class TurnView:
         text = cut("".join(self._named(begun, room)), room, self._glyphs.cut)
         return [self._line(begun.conversation, Part(text, "faint"))]
 
-    def _line(self, conversation: str, *parts: Part, call: Call | None = None) -> TurnLine:
+    def _line(self, conversation: str, *parts: Part, call: ShownCall | None = None) -> TurnLine:
         """Return a line, indented by the depth of its conversation and cut to the width."""
         indent = self._indent(conversation)
         left = self._columns - len(indent)

@@ -89,12 +89,15 @@ def send_message(
     limits: WaitLimits = NO_LIMIT,
     *,
     alone: bool = False,
+    nested: bool = False,
 ) -> TurnResult:
     """Queue a message, run the turns up to its own, and then the turns that result from them.
 
     Args:
         options: for the turn of this message.
         alone: run no turns of other agents afterwards.
+        nested: a turn of this process, which has a slot, waits for this one: it takes no slot from
+            others, or both would wait for ever.
 
     Raises `SessionStateError` for a terminated session, or (kind ``no-folder``, with nothing
     queued) where the working directory is gone and the message has no id, `Busy` or `SlotsHeld`
@@ -105,13 +108,15 @@ def send_message(
     """
     _check(services, paths, options)
     with services.disk.synced_at_end():
-        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
+        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone, nested=nested)
         known = read_agent(paths).state
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
             check_folder(paths, known)
         queued = enqueue_and_read(services, paths, message)
         dispatcher.known[paths.id] = queued.state
+        if options.on_queued is not None:
+            options.on_queued(queued.message_id)
         return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
 
 
@@ -122,6 +127,7 @@ def run_inbox(
     limits: WaitLimits = NO_LIMIT,
     *,
     alone: bool = False,
+    nested: bool = False,
 ) -> list[TurnResult]:
     """Run all messages of an agent's inbox; if there are none, one turn without a message.
 
@@ -132,7 +138,7 @@ def run_inbox(
     with services.disk.synced_at_end():
         known = read_agent(paths).state
         check_folder(paths, known)
-        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
+        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone, nested=nested)
         return dispatcher.run_all(paths, options, wait=limits.turn)
 
 
@@ -144,23 +150,32 @@ def run_until(
     limits: WaitLimits = NO_LIMIT,
     *,
     alone: bool = False,
+    nested: bool = False,
 ) -> TurnResult:
     """Run an agent's inbox up to a message (arguments and errors of `send_message`)."""
     _check(services, paths, options)
     with services.disk.synced_at_end():
-        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone)
+        dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone, nested=nested)
         return dispatcher.run_until(paths, message_id, options, wait=limits.turn)
 
 
 def run_child(
-    services: Services, child: SpawnedChild, options: TurnOptions, limits: WaitLimits
+    services: Services,
+    child: SpawnedChild,
+    options: TurnOptions,
+    limits: WaitLimits,
+    *,
+    nested: bool = False,
 ) -> TurnResult:
     """Run a subagent's first turn, unless another process has, and return its result.
+
+    Args:
+        nested: as for `send_message`.
 
     Raises what `run_until` raises.
     """
     try:
-        return run_until(services, child.paths, child.message_id, options, limits)
+        return run_until(services, child.paths, child.message_id, options, limits, nested=nested)
     except NoSuchAgent:
         # It was ephemeral, and another process ran it. The log of its parent has the answer.
         block = subagent_blocks(child.parent, [child.paths.id]).get(child.paths.id, {})
@@ -190,15 +205,22 @@ class Dispatcher:
     Args:
         slot_wait: seconds that a turn waits for a slot; negative waits for ever.
         alone: leave the answers to other agents to the process that started this one.
+        nested: turns take no slot from others.
     """
 
     def __init__(
-        self, services: Services, *, slot_wait: float = locks.FOREVER, alone: bool = False
+        self,
+        services: Services,
+        *,
+        slot_wait: float = locks.FOREVER,
+        alone: bool = False,
+        nested: bool = False,
     ) -> None:
         self._services = services
         self._slots = SessionMultiplexer(services)
         self._slot_wait = slot_wait
         self._alone = alone
+        self._nested = nested
         self._starts_processes = False
         # The states that this process has read. Other processes may have appended since, so each
         # use reads the rest of the log.
@@ -335,7 +357,9 @@ class Dispatcher:
             self._slots.sweep(self._services.settings.idle_timeout)
         # A long log is not read again for the one text that this turn may leave.
         since = None if state.undelivered else state.position
-        acquired = self._slots.acquire(paths, state, held, wait=self._slot_wait)
+        acquired = self._slots.acquire(
+            paths, state, held, wait=self._slot_wait, nested=self._nested
+        )
         lease = SlotLease(acquired.blob, lambda: self._slots.release(paths))
         turn = Turn(self._services, paths, acquired.state, held, message, options, lease)
         try:

@@ -74,6 +74,23 @@ def text_message(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}]
 
 
+def part_flaw(part: Any) -> str | None:
+    """Return why a value is no part of a message's content; None for a text or an image part."""
+    if not isinstance(part, dict):
+        return "no object"
+    if part.get("type") == "text":
+        good = isinstance(part.get("text"), str) and set(part) == {"type", "text"}
+        return None if good else "a text part has type and text"
+    if part.get("type") != "image":
+        return f"type {part.get('type')!r} is neither text nor image"
+    source = part.get("source")
+    if not isinstance(source, dict) or source.get("type") not in ("base64", "url"):
+        return "an image part has a source of type base64 or url"
+    if not isinstance(source.get("data"), str):
+        return "an image source has data: base64 text, or the url"
+    return None
+
+
 class Enqueued(NamedTuple):
     """The id of a queued message, and the agent's state afterwards."""
 

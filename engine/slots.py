@@ -82,6 +82,7 @@ class SessionMultiplexer:
         *,
         reason: str = "send",
         wait: float = 0,
+        nested: bool = False,
     ) -> Acquired:
         """Make a session active and give it a slot.
 
@@ -89,14 +90,18 @@ class SessionMultiplexer:
             held: the agent's `.turn`.
             reason: of the transition, for the log.
             wait: seconds to wait for a slot; negative waits for ever, 0 does not wait.
+            nested: a turn that has a slot waits for this session's: it enters beside the others.
 
         Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
         """
         if state.session.state is SessionState.ACTIVE and self._slots.has(paths.id):
-            if len(self._slots) <= self._services.settings.max_slots:
+            if nested or len(self._slots) <= self._services.settings.max_slots:
                 return Acquired(state, b"")
             # `max_slots` was lowered: this session has to compete for a slot.
             state = suspend_held(self._services, paths, state, held, "evicted")
+        if nested:
+            with self._slots.locked(self._services.disk, self._active_agents):
+                return self._enter(paths, state, reason)
         waits = locks.waits()
         waited, say_at = 0.0, locks.SAY_AFTER
         stuck: set[str] = set()

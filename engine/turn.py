@@ -489,6 +489,10 @@ class TurnOptions(NamedTuple):
             handler, amid anything that this process does, in another one only while the turn waits.
             It must be brief, and must not raise.
         on_wait: the same while the command that wants this turn runs others, before or after it.
+        on_queued: called with the id of the message when it is in the inbox, before its turn is
+            waited for.
+        on_start: called with the turn's id when its `turn.start` is in the log. What it raises ends
+            the turn.
         on_end: called with the result when the turn has ended.
         on_others: called when the turns of other agents that result from this one have gone on: now
             and then, and after each event of those that this process runs.
@@ -501,6 +505,8 @@ class TurnOptions(NamedTuple):
     timeout: float = 0
     on_tick: Callable[[], None] | None = None
     on_wait: Callable[[], None] | None = None
+    on_queued: Callable[[str], None] | None = None
+    on_start: Callable[[str], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
     on_others: Callable[[], None] | None = None
     extensions: Extensions = NO_EXTENSIONS
@@ -664,6 +670,8 @@ class Turn:
             }
             self._began = turn.services.now()
             writer.append("turn.start", start, self._began)
+        if self._options.on_start is not None:
+            self._options.on_start(turn.id)
         if self._message is not None and self._message.get("spawn"):
             self._apply(
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Elements such as ``<status>done</status>`` in texts that the client writes.
 
 
-class Element(NamedTuple):
+class MarkupElement(NamedTuple):
     """An element: its tag's `name`, the text `inside`, and where it starts and ends."""
 
     name: str
@@ -26,7 +26,7 @@ class Element(NamedTuple):
     opening: re.Match[str]
 
 
-def elements(text: str, opening: re.Pattern[str]) -> Iterator[Element]:
+def elements(text: str, opening: re.Pattern[str]) -> Iterator[MarkupElement]:
     """Yield the elements of a text in order; an inner element is part of the outer one.
 
     The time is linear in the text, also for thousands of tags without an end.
@@ -45,7 +45,7 @@ def elements(text: str, opening: re.Pattern[str]) -> Iterator[Element]:
             unclosed.add(name)
             continue
         inside, at = text[at:close], close + len(closing)
-        yield Element(name, inside, found.start(), at, found)
+        yield MarkupElement(name, inside, found.start(), at, found)
 
 
 # Task notifications: texts in which the client reports to the model how a task ended.

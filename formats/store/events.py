@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BELIEVABLE, COUNTED, add_usage
 from agentsdir.formats.errors import SessionStateError
-from agentsdir.formats.store.state import AgentState, Session, SessionState, check_transition
+from agentsdir.formats.store.state import AgentState, SessionRecord, SessionState, check_transition
 from agentsdir.formats.store.transcripts import STREAM, chunk_of, of_session
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def begin(record: Record) -> AgentState:
     _text(descriptor["type"])
     return AgentState(
         agent_id=data["agent_id"],
-        session=Session(
+        session=SessionRecord(
             id=record.session_id,
             provider_name=data["provider"],
             model=data["model"],

@@ -58,7 +58,7 @@ def check_transition(old: SessionState, new: SessionState, agent: str = "") -> N
 
 
 @dataclass
-class Session:
+class SessionRecord:
     """One provider instance of one agent, as session.json holds it.
 
     `id` is a uuid in 32 hex digits; times are RFC 3339. `provider_state` is the blob of the last
@@ -259,7 +259,7 @@ class AgentState:
     """
 
     agent_id: str
-    session: Session
+    session: SessionRecord
     architecture: str
     descriptor: dict[str, Any]
     native: dict[str, Any]
@@ -335,7 +335,7 @@ class AgentState:
         session["state"] = SessionState(session["state"])
         inbox = parts["pending"]
         return cls(
-            session=Session(**session),
+            session=SessionRecord(**session),
             position=Position(**parts["position"]),
             pending=Inbox(map(Waiting, inbox["head"]), (Run(**run) for run in inbox["more"]), read),
             **parts[""],

@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("adapters", "cli", "engine", "formats", "schemas")
-CONTRACTS = 6
+CONTRACTS = 7
 
 # One offence against each contract, in the order of pyproject.toml.
 OFFENCES = {
     "schemas/__init__.py": "import agentsdir.formats.errors",
     "adapters/registry.py": "import agentsdir.formats.store.layout",
     "engine/inbox.py": "import agentsdir.engine.turn",
+    "engine/app/component.py": "import agentsdir.engine.app.session",
     "formats/rows.py": "import agentsdir.formats.store.layout",
     "formats/store/layout.py": "import agentsdir.formats.store.agent",
     "adapters/claude/__init__.py": "import agentsdir.adapters.gemini",

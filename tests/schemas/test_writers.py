@@ -55,7 +55,7 @@ from agentsdir.formats.store.state import (
     HEAD,
     AgentState,
     Inbox,
-    Session,
+    SessionRecord,
     SessionState,
     Waiting,
 )
@@ -390,7 +390,7 @@ def test_findings_are_valid(kind: str) -> None:
 @st.composite
 def agent_states(draw: st.DrawFn) -> AgentState:
     """Return a state such as a fold can come to."""
-    session = Session(
+    session = SessionRecord(
         draw(SESSION_ID),
         SessionState(draw(STATES)),
         draw(WORD),

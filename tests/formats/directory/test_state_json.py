@@ -17,7 +17,7 @@ from agentsdir.formats.store.state import (
     AgentState,
     Inbox,
     Run,
-    Session,
+    SessionRecord,
     SessionState,
     Waiting,
     pending_count,
@@ -33,7 +33,7 @@ TURN = {
     "deferred": [{"child": "c", "name": "kid"}, {"to": "a", "messageId": "n"}],
 }  # fmt: skip
 TIME = "2026-01-02T03:04:05Z"
-SESSION = Session("0" * 32, SessionState.SUSPENDED, "echo", "small", TIME, TIME)
+SESSION = SessionRecord("0" * 32, SessionState.SUSPENDED, "echo", "small", TIME, TIME)
 FULL: dict[str, Any] = {
     "agent_id": "a" * 24,
     "session": SESSION,

@@ -1,0 +1,198 @@
+"""The app: makes sessions of one agent, and holds what they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from agentsdir.engine import create, lookup
+from agentsdir.engine.app.component import config_of, with_props
+from agentsdir.engine.app.session import NO_CALLBACKS, Input, Session, SessionOptions
+from agentsdir.engine.app.session_registry import SessionRegistry
+from agentsdir.formats import ids
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agentsdir.engine.app.component import Agent
+    from agentsdir.engine.app.execution import Execution
+    from agentsdir.engine.app.procedures import Middleware
+    from agentsdir.engine.callbacks import Callbacks
+    from agentsdir.engine.create import NewAgent
+    from agentsdir.engine.runner import ExecutionRunner
+    from agentsdir.engine.services import Services
+    from agentsdir.engine.tools import Tool
+    from agentsdir.formats.store.layout import AgentPaths
+
+
+class AppOptions(TypedDict, total=False):
+    """What an app may be given by name.
+
+    Attributes:
+        provider: of sessions whose configuration names none.
+        model: the same.
+        max_ticks: how many model calls their turns may take.
+        tools: of all sessions, beside those of their configurations.
+        callbacks: called for the turns of all sessions, before a session's own.
+        runner: around the model and the tools of all sessions, spawned children included.
+        max_active: how many sessions are held in memory; without it there is no limit.
+        idle_timeout: seconds without use after which a session is put out of memory.
+    """
+
+    provider: str
+    model: str
+    max_ticks: int
+    tools: Sequence[Tool]
+    callbacks: Callbacks
+    runner: ExecutionRunner
+    max_active: int
+    idle_timeout: float
+
+
+class BaseApp:
+    """Makes sessions of an agent: a component, an element or an `AgentConfig`.
+
+    A `with` block closes the app at its end: it waits for the turns that run. The sessions stay on
+    disk, and another app goes on with them.
+
+    Args:
+        agent: what the sessions run.
+        services: makes what the engine needs of this machine; called for each turn, as each may be
+            in another thread.
+        new: the fields of a new agent that no configuration has, as who its user is.
+        options: see `AppOptions`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        services: Callable[[], Services],
+        new: NewAgent,
+        **options: Unpack[AppOptions],
+    ) -> None:
+        self.services = services
+        self.tools = tuple(options.get("tools", ()))
+        self.middleware: tuple[Middleware, ...] = ()
+        self.sessions = SessionRegistry(
+            options.get("max_active"), options.get("idle_timeout"), self._put_out
+        )
+        self._agent = agent
+        self._new = new
+        self._callbacks = options.get("callbacks", NO_CALLBACKS)
+        self._options = SessionOptions(
+            runner=options.get("runner"),
+            provider=options.get("provider", ""),
+            model=options.get("model", ""),
+            max_ticks=options.get("max_ticks"),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def use(self, *middleware: Middleware) -> None:
+        """Add middleware around the procedures of all sessions, inside of what is there."""
+        self.middleware = (*self.middleware, *middleware)
+
+    def session(
+        self,
+        name: str = "",
+        *,
+        props: Mapping[str, Any] | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> Session:
+        """Return the session of a name or an id, from memory or from disk; else make one.
+
+        Args:
+            name: a whole name, or the id of an agent or of its session; empty makes a session
+                without a name. A closed session of this name is left, and another one made.
+            props: of the component, over those of the app's element; for a session in memory they
+                are those of its next turns.
+            callbacks: called after those of the app.
+
+        Raises `SessionStateError` (kind ``closed``) for the id of a session that is closed, and
+        what `create_agent` raises.
+        """
+        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
+        paths = self._find(name) if name else None
+        if paths is None:
+            paths = self._create(name, props)
+        known = self.sessions.get(paths.id)
+        if known is None:
+            return self.sessions.add(Session(self, paths, self._agent, chosen, props=props))
+        known.change(props, callbacks)
+        self.sessions.touch(known)
+        return known
+
+    def run(self, input: Input, *, props: Mapping[str, Any] | None = None) -> Execution:  # noqa: A002
+        """Run one prompt in a session of its own, which is removed at the end."""
+        chosen = self._options._replace(ephemeral=True)
+        paths = self._create("", props, ephemeral=True)
+        return Session(self, paths, self._agent, chosen, props=props).send(input)
+
+    def close(self) -> None:
+        """Wait until the turns of the sessions have ended, and put them out of memory."""
+        self.sessions.close()
+        for session in self.sessions:
+            for execution in session.executions:
+                execution.wait_until_done()
+            self._put_out(session)
+            self.sessions.forget(session)
+
+    def callbacks_with(self, inner: Callbacks) -> Callbacks:
+        """Return the callbacks of a session: the app's, and then `inner`."""
+        return inner if self._callbacks == NO_CALLBACKS else self._callbacks
+
+    def _find(self, name: str) -> AgentPaths | None:
+        """Return the agent that has a name or an id; None for none."""
+        layout = self.services().layout
+        try:
+            paths = lookup.find_agent(layout, name, whole_name=True)
+            state = read_agent(paths).state
+        except NoSuchAgent:
+            return None
+        is_named = state.name == name
+        if not is_named and name not in (paths.id, state.session.id, ids.dashed(state.session.id)):
+            return None  # the beginning of an id
+        if state.session.state is SessionState.TERMINATED:
+            if is_named:
+                return None
+            raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
+        return paths
+
+    def _create(
+        self, name: str, props: Mapping[str, Any] | None, *, ephemeral: bool = False
+    ) -> AgentPaths:
+        agent, given = with_props(self._agent, props)
+        config = self._options.over(config_of(agent, given))
+        new = self._new
+        wanted = new._replace(
+            name=name,
+            provider=config.provider,
+            model=config.model,
+            system_prompt=config.system,
+            profile=config.profile,
+            permission_mode=config.permission_mode,
+            cwd=config.cwd or new.cwd,
+            options=config.options,
+            fallbacks=tuple(config.fallbacks),
+            max_ticks=config.max_ticks or 0,
+            ephemeral=ephemeral,
+        )
+        services = self.services()
+        try:
+            with services.disk.synced_at_end():
+                return services.layout.agent(create.create_agent(services, wanted))
+        except AgentsdirError as error:
+            # Another thread or process has made it meanwhile.
+            found = self._find(name) if name and error.kind == "already-exists" else None
+            if found is None:
+                raise
+            return found
+
+    def _put_out(self, session: Session) -> None:
+        """Save a session that is put out of memory."""

@@ -1,0 +1,112 @@
+"""What runs in a session: a configuration, or a function that makes one of props."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from agentsdir.formats.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentsdir.engine.tools import Tool
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+SESSION_PARAMETER = "session"
+"""The parameter for which a component is given the session that it configures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """How the turns of a session run.
+
+    Attributes:
+        system: the system prompt.
+        provider: the name of a provider; empty for the app's, or else the user's default.
+        model: the provider's model; empty for its default.
+        tools: what the model may call, where the engine carries out its calls.
+        max_ticks: how many model calls a turn may take; None for the provider's default.
+        cwd: the working directory; empty for the app's.
+        profile: the name of a profile of the agents directory.
+        permission_mode: of the provider's client; one that a log may ask for.
+        options: the provider's own settings.
+        fallbacks: providers that answer if the one before fails.
+    """
+
+    system: str = ""
+    provider: str = ""
+    model: str = ""
+    tools: Sequence[Tool] = ()
+    max_ticks: int | None = None
+    cwd: str = ""
+    profile: str = ""
+    permission_mode: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    fallbacks: Sequence[str] = ()
+
+
+Component: TypeAlias = Callable[..., AgentConfig]
+"""Makes the configuration of a turn from the session's props, which are its arguments.
+
+Where it has a parameter `session`, it is given the session as well.
+"""
+
+
+class Element(NamedTuple):
+    """A component with props."""
+
+    component: Component
+    props: Mapping[str, Any] = _NOTHING
+
+
+Agent: TypeAlias = AgentConfig | Component | Element
+
+
+def element(component: Component, **props: Any) -> Element:
+    """Return a component with its props, as `session.spawn` takes it."""
+    return Element(component, props)
+
+
+def with_props(
+    agent: Agent, props: Mapping[str, Any] | None = None
+) -> tuple[Agent, dict[str, Any]]:
+    """Return an agent without the props that it has, and its props with `props` over them."""
+    if isinstance(agent, Element):
+        return agent.component, {**agent.props, **(props or {})}
+    return agent, dict(props or {})
+
+
+def config_of(agent: Agent, props: Mapping[str, Any] | None, session: object = None) -> AgentConfig:
+    """Return the configuration that an agent has with some props.
+
+    Args:
+        session: for a component that has a parameter of this name.
+
+    Raises `UsageError`: kind ``bad-props`` for props that the component does not take or lacks,
+    ``bad-component`` for one that returns anything but an `AgentConfig`. What a component raises
+    passes.
+    """
+    agent, given = with_props(agent, props)
+    if isinstance(agent, AgentConfig):
+        if given:
+            raise UsageError(f"a configuration takes no prop {min(given)!r}", kind="bad-props")
+        return agent
+    if not callable(agent):
+        raise UsageError(f"{agent!r} is no component and no AgentConfig", kind="bad-component")
+    name = getattr(agent, "__name__", repr(agent))
+    try:
+        signature = inspect.signature(agent)
+        if SESSION_PARAMETER in signature.parameters:
+            given[SESSION_PARAMETER] = session
+        bound = signature.bind(**given)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the component {name}: {error}", kind="bad-props") from error
+    made = agent(*bound.args, **bound.kwargs)
+    if not isinstance(made, AgentConfig):
+        raise UsageError(
+            f"the component {name} returned {type(made).__name__}, and no AgentConfig",
+            kind="bad-component",
+        )
+    return made

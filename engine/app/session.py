@@ -1,0 +1,492 @@
+"""A session of an app: one agent, its turns, and what a program keeps with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from agentsdir.engine import cancel, close, dispatcher
+from agentsdir.engine.app.component import AgentConfig, config_of, with_props
+from agentsdir.engine.app.execution import Execution, never_began
+from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
+from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
+from agentsdir.engine.inbox import Message, drop_message, enqueue, part_flaw, text_message
+from agentsdir.engine.settings import Changes, change_settings, current_settings
+from agentsdir.engine.spawn import SpawnRequest, create_child
+from agentsdir.engine.turn import TurnOptions
+from agentsdir.formats.errors import NoSuchAgent, SessionStateError, UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agentsdir.engine.app.app import BaseApp
+    from agentsdir.engine.app.component import Agent
+    from agentsdir.engine.app.procedures import Call, Middleware, Next
+    from agentsdir.engine.callbacks import Callbacks
+    from agentsdir.engine.result import TurnResult
+    from agentsdir.engine.runner import ExecutionRunner
+    from agentsdir.engine.services import Services
+    from agentsdir.engine.settings import CurrentSettings
+    from agentsdir.engine.tools import Tool
+    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.state import AgentState
+
+NO_CALLBACKS = NO_EXTENSIONS.callbacks
+Input: TypeAlias = str | list[str | dict[str, Any]] | Mapping[str, Any]
+"""A prompt: a text, a list of text and image parts, ``{"content": …}`` or ``{"messages": […]}``."""
+
+
+def content_of(given: Input) -> list[dict[str, Any]]:
+    """Return a prompt as the content of one message; several messages are joined to one.
+
+    Raises `UsageError` (kind ``bad-prompt``) for what is none.
+    """
+    if isinstance(given, Mapping):
+        messages = given.get("messages")
+        if isinstance(messages, list):
+            return [part for message in messages for part in content_of(message)]
+        given = given.get("content", [])
+    if isinstance(given, str):
+        return text_message(given)
+    if not isinstance(given, list) or not given:
+        raise _no_prompt("a text, or a list of text and image parts")
+    parts = [text_message(part)[0] if isinstance(part, str) else part for part in given]
+    for number, part in enumerate(parts):
+        if (flaw := part_flaw(part)) is not None:
+            raise _no_prompt(f"part {number}: {flaw}")
+    return parts
+
+
+def _no_prompt(why: str) -> UsageError:
+    return UsageError(f"this is no prompt: {why}", kind="bad-prompt")
+
+
+def changes_to(config: AgentConfig, has: CurrentSettings) -> Changes:
+    """Return what differs in the settings of an agent from what a configuration says.
+
+    Only what a configuration sets is looked at: its empty fields leave those of the agent.
+    """
+    wanted: dict[str, Any] = {
+        "cwd": config.cwd,
+        "model": config.model,
+        "system_prompt": config.system,
+        "permission_mode": config.permission_mode,
+        "fallbacks": list(config.fallbacks),
+    }
+    differ = {
+        name: value for name, value in wanted.items() if value and value != getattr(has, name)
+    }
+    return Changes(**differ)
+
+
+class SessionOptions(NamedTuple):
+    """What a session has in place of, or beside, what its app has.
+
+    Attributes:
+        callbacks: called after those of the app; a child has none, and the app's neither.
+        runner: None for none.
+        tools: beside those of its configuration.
+        model: in place of that of its configuration.
+        max_ticks: the same.
+        provider: the same.
+        ephemeral: whether it ends with its turn.
+    """
+
+    callbacks: Callbacks = NO_CALLBACKS
+    runner: ExecutionRunner | None = None
+    tools: Sequence[Tool] = ()
+    model: str = ""
+    max_ticks: int | None = None
+    provider: str = ""
+    ephemeral: bool = False
+
+    def over(self, config: AgentConfig) -> AgentConfig:
+        """Return a configuration with these values in place of its own."""
+        return replace(
+            config,
+            model=self.model or config.model,
+            max_ticks=self.max_ticks or config.max_ticks,
+            provider=self.provider or config.provider,
+        )
+
+
+class Session:
+    """One agent of an agents directory, as a program uses it.
+
+    `send`, `render`, `queue` and `spawn` are procedures (`Procedure`). Turns run in threads, one
+    after the other in the order of the calls. Any thread may use a session.
+
+    Attributes:
+        paths: of its agent.
+        parent: the session that spawned it; None for a session of the app.
+    """
+
+    def __init__(
+        self,
+        app: BaseApp,
+        paths: AgentPaths,
+        agent: Agent,
+        options: SessionOptions,
+        *,
+        props: Mapping[str, Any] | None = None,
+        parent: Session | None = None,
+    ) -> None:
+        self.paths = paths
+        self.parent = parent
+        self.app = app
+        self._agent, self._props = with_props(agent, props)
+        self._options = options
+        self._lock = Lock()
+        self._last: Execution | None = None
+        self._executions: list[Execution] = []
+        self._children: list[Session] = []
+        self._applied: AgentConfig | None = None
+        self._is_closed = False
+
+    @property
+    def id(self) -> str:
+        """The id of its agent."""
+        return self.paths.id
+
+    @property
+    def name(self) -> str | None:
+        """The name that it was asked for with."""
+        return self._state().name
+
+    @property
+    def status(self) -> str:
+        """It is ``idle``, ``running`` or ``closed``. A turn of another process counts, too."""
+        try:
+            state = self._state()
+        except NoSuchAgent:  # an ephemeral one that is done
+            return "closed"
+        if state.session.state is SessionState.TERMINATED:
+            return "closed"
+        return "running" if self._executions or locks.is_held(self.paths.turn) else "idle"
+
+    @property
+    def children(self) -> tuple[Session, ...]:
+        """The sessions that `spawn` made, and whose turn has not ended."""
+        return tuple(self._children)
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether the turn that runs was asked to end."""
+        turn = self._state().open_turn
+        return turn is not None and bool(turn["aborted"])
+
+    @property
+    def queued_messages(self) -> list[dict[str, Any]]:
+        """The messages that wait in the inbox, in order."""
+        return list(self._state().pending)
+
+    @property
+    def executions(self) -> tuple[Execution, ...]:
+        """The executions of this object that have not ended, in order."""
+        return tuple(self._executions)
+
+    def change(
+        self, props: Mapping[str, Any] | None = None, callbacks: Callbacks | None = None
+    ) -> None:
+        """Take props and callbacks of its next turns; None leaves those that it has."""
+        with self._lock:
+            if props is not None:
+                self._props = {**self._props, **props}
+            if callbacks is not None:
+                self._options = self._options._replace(callbacks=callbacks)
+
+    # The procedures.
+
+    @runs_turn
+    def send(self, call: Call, execution: Execution, input: Input) -> TurnResult:  # noqa: A002
+        """Queue a message and run its turn: ``send("hello")``, or with parts of text and images.
+
+        Raises what `content_of` and `send_message` raise, as the result.
+        """
+        content = content_of(input)
+        return self._run(
+            call,
+            execution,
+            lambda services, options: dispatcher.send_message(
+                services, self.paths, Message(content), options, nested=self.is_nested
+            ),
+        )
+
+    @runs_turn
+    def render(
+        self, call: Call, execution: Execution, props: Mapping[str, Any] | None = None
+    ) -> TurnResult:
+        """Run a turn without a message, with new props if they are given, which are recorded.
+
+        Messages that wait have their turns in its place; the result is the last one's. Raises, as
+        the result, `UsageError` (kind ``no-message``) where the provider needs a prompt.
+        """
+        if props is not None:
+            self.change(props)
+            # set_props(self.app.services(), self.paths, self._props)
+
+        def run(services: Services, options: TurnOptions) -> TurnResult:
+            execution.queued(None)
+            execution.wait_for_turn()
+            return dispatcher.run_inbox(services, self.paths, options, nested=self.is_nested)[-1]
+
+        return self._run(call, execution, run)
+
+    @runs_at_once
+    def queue(self, call: Call, input: Input) -> str:  # noqa: A002
+        """Put a message into the inbox, also while a turn runs; return its id.
+
+        It stands behind the messages of the calls of `send` before it.
+        """
+        del call
+        content = content_of(input)
+        with self._lock:
+            last = self._last
+        if last is not None:
+            last.wait_until_queued()
+        services = self.app.services()
+        with services.disk.synced_at_end():
+            return enqueue(services, self.paths, Message(content))
+
+    @runs_beside
+    def spawn(
+        self,
+        call: Call,
+        execution: Execution,
+        agent: Agent,
+        input: Input,  # noqa: A002
+        *,
+        model: str = "",
+        provider: str = "",
+        runner: ExecutionRunner | None = None,
+        max_ticks: int | None = None,
+        name: str = "",
+        ephemeral: bool = True,
+    ) -> TurnResult:
+        """Run a prompt in a child session of another agent: a component, an element or a config.
+
+        The child sees nothing of this session, and none of its callbacks is called for the child.
+        It ends with this session's turn, and is removed when its own has ended.
+
+        Args:
+            model: in place of that of the agent, or this session's.
+            provider: the same.
+            runner: in place of this session's.
+            max_ticks: how many model calls the turn may take; None for this session's limit.
+            name: unique among the live children; empty for one that is made.
+            ephemeral: whether to remove it at its end.
+
+        Raises, as the result, what `create_child` and `run_child` raise.
+        """
+        chosen = SessionOptions(
+            runner=runner or self._options.runner,
+            model=model,
+            max_ticks=max_ticks,
+            provider=provider,
+        )
+        agent, props = with_props(agent)
+        services = self.app.services()
+        services.check_trust()
+        config = chosen.over(config_of(agent, props))
+        wanted = SpawnRequest(
+            content_of(input),
+            name=name,
+            provider=config.provider,
+            model=config.model,
+            system_prompt=config.system,
+            profile=config.profile,
+            cwd=config.cwd,
+            options=config.options,
+            max_ticks=config.max_ticks,
+            ephemeral=ephemeral,
+        )
+        with services.disk.synced_at_end():
+            made = create_child(services, self.paths, wanted, turn_id=None, sync=False)
+        child = Session(self.app, made.paths, agent, chosen, props=props, parent=self)
+        child._applied = config
+        execution.queued(made.message_id)
+        with self._holding(child, execution):
+            return child._run(
+                call,
+                execution,
+                lambda services, options: dispatcher.run_child(
+                    services, made, options, dispatcher.NO_LIMIT, nested=child.is_nested
+                ),
+            )
+
+    # Ending.
+
+    def interrupt(self, message: Input | None = None, reason: str = "") -> bool:
+        """Ask the turn that runs to end, and those of its children; return whether any runs.
+
+        It does not wait for them, and turns of other processes are asked, too.
+
+        Args:
+            message: for the inbox, where it stays for the next turn.
+            reason: why, for the log.
+
+        Raises what `engine.cancel.interrupt` raises.
+        """
+        content = None if message is None else content_of(message)
+        try:
+            found = cancel.interrupt(self.app.services(), self.paths, reason, content)
+        except SessionStateError as error:
+            if error.kind != "not-running":
+                raise
+            return False
+        return bool(found.asked)
+
+    def clear_abort(self) -> bool:
+        """Take back an interrupt that the turn has not heeded yet; return whether there was one."""
+        return cancel.clear_abort(self.app.services(), self.paths) is not None
+
+    def close(self) -> None:
+        """Close the session and its children for good, and wait until their turns have ended.
+
+        Raises what `engine.close.close` raises.
+        """
+        services = self.app.services()
+        for execution in self.executions:
+            execution.abort("close")
+        closed = close.close(services, self.paths)
+        self._is_closed = True
+        turns = [one.turn for one in closed.closed if one.turn is not None]
+        close.end_closed_turns(services, turns)
+        self.app.sessions.forget(self)
+
+    def end_turn(self, execution: Execution, reason: str) -> None:
+        """End an execution of this session early (`Execution.abort`)."""
+        session = execution.child or self
+        services = self.app.services()
+        if execution.id is not None:
+            if not execution.is_done:
+                session.interrupt(reason=reason)
+        elif execution.message_id is not None:
+            # A turn that begins meanwhile ends itself: `Execution.started`.
+            with suppress(SessionStateError, NoSuchAgent):
+                drop_message(services, session.paths, execution.message_id)
+
+    # How a turn is run.
+
+    @property
+    def middleware(self) -> tuple[Middleware, ...]:
+        """The middleware of the app."""
+        return self.app.middleware
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is one of `app.sessions`: no child, not closed, and not for one run."""
+        return self.parent is None and not self._options.ephemeral and not self._is_closed
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its parent may wait for it in a turn: then it needs no slot of its own."""
+        return self.parent is not None and bool(self.parent.executions)
+
+    def begin(
+        self,
+        call: Call,
+        middleware: tuple[Middleware, ...],
+        work: Callable[[Call, Execution], Any],
+        *,
+        in_order: bool,
+    ) -> Execution:
+        """Begin a call in a thread of its own, and return its execution.
+
+        Args:
+            in_order: after the calls before it, so that messages and turns are in their order.
+        """
+        self.app.sessions.touch(self)
+        with self._lock:
+            execution = Execution(self, self._last if in_order else None)
+            if in_order:
+                self._last = execution
+                self._executions.append(execution)
+        run = composed((*self.middleware, *middleware), lambda made: work(made, execution))
+        Thread(target=self._work, args=(call, execution, run), name=f"agentsdir {self.id}").start()
+        return execution
+
+    def _work(self, call: Call, execution: Execution, run: Next) -> None:
+        try:
+            if execution.is_aborted:
+                raise never_began()
+            result = run(call)
+        except BaseException as error:  # noqa: BLE001, the caller's thread has it from `result`
+            dropped = isinstance(error, SessionStateError) and error.kind == "dropped"
+            execution.fail(never_began() if dropped and execution.is_aborted else error)
+        else:
+            execution.complete(result)
+        finally:
+            with self._lock:
+                if execution in self._executions:
+                    self._executions.remove(execution)
+                if self._last is execution:
+                    self._last = None
+            self.app.sessions.touch(self)
+
+    def _run(
+        self,
+        call: Call,
+        execution: Execution,
+        run: Callable[[Services, TurnOptions], TurnResult],
+    ) -> TurnResult:
+        services = self.app.services()
+        config = self._configure(services)
+        tools = {tool.name: tool for tool in (*self.app.tools, *config.tools)}
+        options = TurnOptions(
+            execution.add,
+            timeout=call.timeout,
+            extensions=Extensions(self._callbacks, tools, self._options.runner),
+            on_queued=partial(self._queued, execution),
+            on_start=execution.started,
+        )
+        execution.wait_for_queue()
+        return run(services, options)
+
+    @contextmanager
+    def _holding(self, child: Session, execution: Execution) -> Iterator[None]:
+        """Have a child among the children while its turn runs."""
+        with self._lock:
+            self._children.append(child)
+        child._executions.append(execution)
+        execution.child = child
+        try:
+            yield
+        finally:
+            child._executions.remove(execution)
+            with self._lock:
+                self._children.remove(child)
+
+    def _queued(self, execution: Execution, message_id: str) -> None:
+        execution.queued(message_id)
+        if execution.is_aborted:
+            with suppress(SessionStateError):
+                drop_message(self.app.services(), self.paths, message_id)
+        execution.wait_for_turn()
+
+    def _configure(self, services: Services) -> AgentConfig:
+        """Return the configuration of the next turn, after the agent's settings are as it says."""
+        config = self._options.over(config_of(self._agent, self._props, self))
+        if config != self._applied:
+            changes = changes_to(config, current_settings(self.paths, self._state()))
+            if changes != Changes():
+                change_settings(services, self.paths, changes, wait=locks.FOREVER)
+            self._applied = config
+        return config
+
+    # What the log says.
+
+    @property
+    def _callbacks(self) -> Callbacks:
+        """Those of the app, and its own; a spawned child has none."""
+        return NO_CALLBACKS if self.parent else self.app.callbacks_with(self._options.callbacks)
+
+    def _state(self) -> AgentState:
+        return read_agent(self.paths).state

@@ -1,0 +1,121 @@
+"""The sessions of an app that are in memory: at most so many, and none that is idle for long."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+from weakref import WeakMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agentsdir.engine.app.session import Session
+
+
+class SessionRegistry:
+    """The sessions in memory by their id, the one that was used longest ago first.
+
+    A session that is put out of memory is saved first, and comes back when it is asked for. One
+    that runs a turn stays.
+
+    Args:
+        max_active: how many sessions there may be; None for no limit.
+        idle_timeout: seconds without use after which a session is put out; None for no limit.
+        put_out: is given a session that is put out of memory.
+    """
+
+    def __init__(
+        self,
+        max_active: int | None,
+        idle_timeout: float | None,
+        put_out: Callable[[Session], None],
+    ) -> None:
+        self._max_active = max_active
+        self._idle_timeout = idle_timeout
+        self._put_out = put_out
+        self._lock = Lock()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._used: dict[str, float] = {}
+        self._closed = Event()
+        if idle_timeout is not None:
+            # A daemon that knows the registry weakly: it keeps neither the process nor this alive.
+            sweep = WeakMethod(self.sweep)
+            target = _sweep_now_and_then
+            Thread(target=target, args=(sweep, self._closed, idle_timeout), daemon=True).start()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        with self._lock:
+            return iter(tuple(self._sessions.values()))
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._sessions
+
+    def get(self, session_id: str) -> Session | None:
+        """Return the session in memory that has an id; None for none."""
+        return self._sessions.get(session_id)
+
+    def add(self, session: Session) -> Session:
+        """Add a session, unless there is one of its id; return the one that is there."""
+        with self._lock:
+            session = self._sessions.setdefault(session.id, session)
+        self.touch(session)
+        return session
+
+    def touch(self, session: Session) -> None:
+        """Note that a session is used. A session of the app that was put out comes back."""
+        if not session.is_kept:
+            return
+        with self._lock:
+            self._sessions.setdefault(session.id, session)
+            self._sessions.move_to_end(session.id)
+            self._used[session.id] = time.monotonic()
+        if self._max_active is not None:
+            self._put_out_all(self._beyond(self._max_active))
+
+    def forget(self, session: Session) -> None:
+        """Take out a session that was closed, or an app that is."""
+        with self._lock:
+            if self._sessions.get(session.id) is session:
+                del self._sessions[session.id], self._used[session.id]
+
+    def sweep(self) -> list[str]:
+        """Put out the sessions that were not used for `idle_timeout`; return their ids."""
+        if self._idle_timeout is None:
+            return []
+        oldest = time.monotonic() - self._idle_timeout
+        with self._lock:
+            idle = [one for one in self._sessions.values() if self._used[one.id] <= oldest]
+        return self._put_out_all([one for one in idle if not one.executions])
+
+    def close(self) -> None:
+        """End the sweeps."""
+        self._closed.set()
+
+    def _beyond(self, most: int) -> list[Session]:
+        """Return the sessions to put out, so that there are `most`: never the one used last."""
+        with self._lock:
+            *earlier, _ = self._sessions.values()
+        free = [one for one in earlier if not one.executions]
+        return free[: max(len(earlier) + 1 - most, 0)]
+
+    def _put_out_all(self, sessions: list[Session]) -> list[str]:
+        for session in sessions:
+            self._put_out(session)
+            self.forget(session)
+        return [session.id for session in sessions]
+
+
+def _sweep_now_and_then(
+    sweep: WeakMethod[Callable[[], list[str]]], closed: Event, idle_timeout: float
+) -> None:
+    while not closed.wait(max(idle_timeout / 4, 0.05)):
+        now = sweep()
+        if now is None:
+            return
+        now()
+        del now

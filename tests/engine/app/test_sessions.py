@@ -1,0 +1,87 @@
+"""Sessions of an app: made or found by name, their turns in order, what they have on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import agentsdir
+from agentsdir import AgentConfig, App
+
+ECHO = AgentConfig(provider="echo")
+
+
+def test_a_name_means_the_same_session_in_memory_and_on_disk(tmp_path: Path) -> None:
+    """A program that is started again goes on with its sessions."""
+    with App(ECHO, root=tmp_path) as app:
+        first = app.session("user-123")
+        assert app.session("user-123") is first
+        assert app.session(first.id) is first
+
+    with App(ECHO, root=tmp_path) as other:
+        again = other.session("user-123")
+        assert (again.id, again.name) == (first.id, "user-123")
+
+
+def test_a_send_is_a_turn_whose_events_and_result_come_from_one_handle(tmp_path: Path) -> None:
+    """The handle has all events, and the answer."""
+    with App(ECHO, root=tmp_path) as app:
+        execution = app.session().send("good morning")
+
+        assert execution.result.response == "good morning"
+        kinds = [event["type"] for event in execution]
+
+        assert kinds[0] == "block_complete"
+        assert kinds[-1] == "metadata_update"
+        assert execution.result.response == "good morning"
+        assert execution.id == execution.result.turn_id
+
+
+def test_sends_of_one_session_run_in_the_order_of_the_calls(tmp_path: Path) -> None:
+    """Each turn waits for those before it, and a queued message stands behind them."""
+    with App(ECHO, root=tmp_path) as app:
+        session = app.session()
+        executions = [session.send(f"number {number}") for number in range(20)]
+        waiting = session.queue("last")
+
+        assert [one.result.response for one in executions] == [f"number {n}" for n in range(20)]
+        assert [one["messageId"] for one in session.queued_messages] == [waiting]
+
+
+def test_middleware_of_the_app_is_outside_of_that_of_the_call(tmp_path: Path) -> None:
+    """The order is from the outside to the inside, for turns and for what works at once."""
+    said: list[str] = []
+
+    def saying(name: str) -> Any:
+        def wrap(call: Any, next_: Any) -> Any:
+            said.append(f"{name} before {call.procedure}")
+            result = next_(call)
+            said.append(f"{name} after")
+            return result
+
+        return wrap
+
+    with App(ECHO, root=tmp_path) as app:
+        app.use(saying("app"))
+        session = app.session()
+
+        session.send.use(saying("first")).use(saying("second"))("hello").wait()
+        session.queue.use(saying("queue"))("later")
+
+    assert said == [
+        "app before send",
+        "first before send",
+        "second before send",
+        "second after",
+        "first after",
+        "app after",
+        "app before queue",
+        "queue before queue",
+        "queue after",
+        "app after",
+    ]
+
+
+def test_each_name_of_the_library_is_there() -> None:
+    """None of them is misspelt, and each imports."""
+    assert [name for name in agentsdir.__all__ if getattr(agentsdir, name, None) is None] == []
