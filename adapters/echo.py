@@ -8,7 +8,7 @@ from agentsdir.adapters.protocol import Architecture
 from agentsdir.adapters.recorded import (
     RecordedProvider,
     RecordedReader,
-    RecordedTranscript,
+    RecordedSession,
     saved_transcript,
 )
 from agentsdir.formats import blocks
@@ -17,9 +17,8 @@ from agentsdir.formats.blocks import usage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
+    from agentsdir.adapters.protocol import Content, ModelRequest, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
-    from agentsdir.formats.source import Source
 
 
 class EchoProvider(RecordedProvider):
@@ -37,18 +36,13 @@ class EchoProvider(RecordedProvider):
         return EchoSession(spec, saved_transcript(spec))
 
 
-class EchoSession:
+class EchoSession(RecordedSession):
     """One session that answers each prompt with the prompt."""
 
-    def __init__(self, spec: SessionSpec, saved: Source | None) -> None:
-        self._spec = spec
-        self._transcript = RecordedTranscript(spec, saved)
-
-    def send(self, content: Content) -> Iterator[StreamEvent]:
+    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
         """Stream the prompt back, word by word."""
         spec, transcript = self._spec, self._transcript
-        yield transcript.prompt(content, spec.now())
-        text = text_of(content)
+        text = text_of(request.content)
         block = transcript.block("assistant_text", "answer", spec.now(), content="")
         block["model"] = spec.model
         handle = block["id"]
@@ -61,19 +55,6 @@ class EchoSession:
         yield transcript.record(blocks.block_complete(handle, block))
         metadata: dict[str, Any] = {"usage": block["usage"], "stopReason": "end_turn"}
         yield transcript.record(blocks.metadata_update(metadata, block["conversationId"]))
-
-    def interrupt(self) -> Iterator[StreamEvent]:
-        return iter(())
-
-    def suspend(self) -> bytes:
-        """Return the number of turns; `restore` does not need it."""
-        return b'{"turns":%d}' % self._transcript.prompts
-
-    def stop(self) -> None:
-        """Do nothing: nothing runs between turns."""
-
-    def transcripts(self) -> list[NativeFile]:
-        return self._transcript.files()
 
 
 def words_of(text: str) -> Iterator[str]:

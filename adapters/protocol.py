@@ -344,6 +344,12 @@ def settings_of(provider: Provider) -> ProviderSettings:
     return said if isinstance(said, ProviderSettings) else ProviderSettings()
 
 
+def runner_methods_of(provider: Provider) -> frozenset[str]:
+    """Return the methods of an execution runner that a provider honours."""
+    said = getattr(provider, "runner_methods", None)
+    return said if isinstance(said, frozenset) else frozenset()
+
+
 def deny_all(request: ToolRequest) -> Decision:
     """Refuse every call; the default where there is no user to ask."""
     return Decision(allowed=False, reason=f"no user could be asked about {request.tool_name}")
@@ -512,6 +518,31 @@ class ModelRequest(NamedTuple):
     is_cancelled: Callable[[], bool]
 
 
+@runtime_checkable
+class ModelSession(ProviderSession, Protocol):
+    """A session whose model is called from this process, and whose tool calls the engine makes.
+
+    A turn is `prompt`, then `call_model`; while calls of the model are open that are carried out,
+    `take_result` for each of them, and `call_model` again. `send` does the same without tools.
+    """
+
+    def prompt(self, content: Content) -> StreamEvent:
+        """Begin a turn; return the event of the prompt's own `user_message` block."""
+
+    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
+        """Call the model once, and stream its answer. Raises `ProviderError`."""
+
+    def take_result(
+        self, call: Block, output: Any, duration_ms: int, *, is_error: bool
+    ) -> Iterator[StreamEvent]:
+        """Take the result of a call, and yield its block, and the call's with its status.
+
+        Args:
+            call: the `tool_use` block, as it was completed.
+            output: any value of JSON.
+        """
+
+
 class ProviderSettings(NamedTuple):
     """Which settings of an agent a provider heeds.
 
@@ -553,7 +584,9 @@ class Provider(Protocol):
     program of the user's, whose transcripts stand in the client's own store. A provider may have
     `path_options`, the names of options that are paths: for an imported agent these are relative to
     its working directory, and must stay in it. One that heeds other settings than a
-    `ProviderSettings` says has one as `settings`.
+    `ProviderSettings` says has one as `settings`. One that honours methods of an execution runner
+    has their names as `runner_methods`: `prepare_model_input` and `execute_tool_call` are the two
+    that need it.
     """
 
     option_names: tuple[str, ...]

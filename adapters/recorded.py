@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.protocol import (
+    ModelRequest,
     NativeFile,
     Paths,
     ProviderSettings,
@@ -46,6 +47,7 @@ class RecordedProvider:
 
     runs_program = False
     settings = ProviderSettings(model=False, system_prompt=False, modes={})
+    runner_methods = frozenset({"prepare_model_input", "execute_tool_call"})
 
     def fork(
         self,
@@ -127,6 +129,115 @@ class RecordedTranscript:
         return Source.following(self.path, self._saved.path, self._size, bytes(self._data))
 
 
+class RecordedSession:
+    """The part that sessions share whose transcripts are recorded stream events."""
+
+    def __init__(self, spec: SessionSpec, saved: Source | None) -> None:
+        self._spec = spec
+        self._transcript = RecordedTranscript(spec, saved)
+
+    def send(self, content: Content) -> Iterator[StreamEvent]:
+        """Stream a turn without tools."""
+        spec = self._spec
+        yield self.prompt(content)
+        yield from self.call_model(
+            ModelRequest(
+                content,
+                (),
+                1,
+                spec.system_prompt,
+                spec.model,
+                tools=(),
+                timeline=lambda: (),
+                carries_out=lambda _name: False,
+                is_cancelled=lambda: False,
+            )
+        )
+
+    def prompt(self, content: Content) -> StreamEvent:
+        return self._transcript.prompt(content, self._spec.now())
+
+    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
+        raise NotImplementedError
+
+    def take_result(
+        self, call: Block, output: Any, duration_ms: int, *, is_error: bool
+    ) -> Iterator[StreamEvent]:
+        now, transcript = self._spec.now(), self._transcript
+        called = call["toolUseId"]
+        fields = {"toolUseId": called, "output": output, "isError": is_error}
+        result = transcript.block(
+            "tool_result", f"result:{called}", now, **fields, durationMs=duration_ms
+        )
+        yield transcript.record(blocks.block_complete(result["id"], result))
+        status = "error" if is_error else "success"
+        if call["status"] != status:
+            ended = {**call, "status": status}
+            yield transcript.record(blocks.block_complete(call["id"], ended))
+
+    def interrupt(self) -> Iterator[StreamEvent]:
+        return iter(())
+
+    def suspend(self) -> bytes:
+        """Return the number of turns; `restore` does not need it."""
+        return b'{"turns":%d}' % self._transcript.prompts
+
+    def stop(self) -> None:
+        """Do nothing: nothing runs between turns."""
+
+    def transcripts(self) -> list[NativeFile]:
+        return self._transcript.files()
+
+    def as_own(self, event: StreamEvent) -> StreamEvent:
+        """Return an event that others made as one of this session and turn: its ids, its clock."""
+        prefix = self._transcript.prefix
+        own: dict[str, Any] = {**event, "conversationId": event.get("conversationId", MAIN)}
+        own.pop("timestamp", None)
+        if "blockId" in own:
+            own["blockId"] = prefix + own["blockId"]
+        if "block" in own:
+            own["block"] = {
+                **own["block"],
+                "id": prefix + own["block"]["id"],
+                "conversationId": own["conversationId"],
+                "sessionId": self._transcript.native_id,
+                "timestamp": self._spec.now(),
+                "source": None,
+            }
+        return own
+
+
+_NEEDS: dict[str, dict[str, type]] = {
+    "block_start": {"blockId": str, "block": dict},
+    "block_complete": {"blockId": str, "block": dict},
+    "text_delta": {"blockId": str, "delta": str},
+    "block_update": {"blockId": str, "updates": dict},
+    "metadata_update": {"metadata": dict},
+}
+
+
+# What `RecordedSession.as_own` fills in itself.
+_FILLED_IN = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
+
+
+def event_flaw(event: dict[str, Any]) -> str | None:
+    """Return why an object is none that `RecordedSession.as_own` takes; None if it is one.
+
+    Args:
+        event: its `type` is that of a stream event.
+    """
+    needs = _NEEDS[event["type"]]
+    for name, kind in needs.items():
+        if not isinstance(event.get(name), kind):
+            return f"a {event['type']} needs {name}"
+    if "block" in needs:
+        try:
+            check_block({**event["block"], **_FILLED_IN})
+        except Invalid as error:
+            return error.message
+    return None
+
+
 def _is_prompt(line: bytes) -> bool:
     if b'"user_message"' not in line:
         return False
@@ -183,6 +294,7 @@ class RecordedReader:
 
 
 _PIPE = "-"
+_OPEN = ("pending", "running")
 
 
 class RecordedFile:
@@ -196,6 +308,7 @@ class RecordedFile:
         self._sink = sink
         self._open: dict[tuple[str, str], tuple[Block, Row]] = {}
         self._handles: dict[tuple[str, str], int] = {}
+        self._open_calls: dict[tuple[str, str], str] = {}
 
     def read(self) -> None:
         """Read the file to its end. Never raises for what the bytes hold."""
@@ -244,12 +357,22 @@ class RecordedFile:
             block["usage"] = used
         key = (block["conversationId"], block["id"])
         if key in self._handles:
+            if self._ends_call(key, block):
+                self._sink.amend(self._handles[key], status=block["status"])
+                return
             self._sink.supersede(self._handles[key], "duplicate")
         self._handles[key] = handle = self._sink.add(block)
+        if block["type"] == "tool_use" and block["status"] in _OPEN:
+            self._open_calls[key] = block["toolUseId"]
         if superseded:
             self._sink.supersede(handle, "recorded")
         elif used:
             self._sink.use(block["conversationId"], used)
+
+    def _ends_call(self, key: tuple[str, str], block: Block) -> bool:
+        """Tell whether a block is that of an open call, with the status that its result gave it."""
+        ends = block["type"] == "tool_use" and block["status"] not in _OPEN
+        return ends and self._open_calls.pop(key, None) == block["toolUseId"]
 
     def _add_unknown(self, row: Row) -> None:
         if not self._sink.wants_hidden:

@@ -1,4 +1,4 @@
-"""The known architectures: a table of built-ins, and others that are looked up by name.
+"""The known architectures: a table of built-ins, and others by name: registered, or installed.
 
 Adapters are imported when a command needs them, and so is `importlib.metadata`: it would cost every
 command more than its own work.
@@ -22,10 +22,26 @@ WITHOUT_CLIENT = "echo"
 """The provider of an agent for which nothing names one, where there is no client."""
 BUILT_IN = (*CLIENTS, "script", WITHOUT_CLIENT)
 ENTRY_POINTS = "agentsdir.adapters"
+_registered: dict[str, Architecture] = {}
+
+
+def register(architecture: Architecture) -> None:
+    """Add an architecture that only this process has, until it ends.
+
+    Raises `UsageError` (kind ``name-taken``) for a name that is built in, or another's.
+    """
+    name = architecture.name
+    if name in BUILT_IN or _registered.setdefault(name, architecture) is not architecture:
+        raise UsageError(f"there is an adapter {name!r} already", kind="name-taken")
+
+
+def unregister(name: str) -> None:
+    """Remove an architecture that `register` added, if it did."""
+    _registered.pop(name, None)
 
 
 def get(name: str) -> Architecture:
-    """Return an architecture by name, built-in or installed.
+    """Return an architecture by name, built-in, registered or installed.
 
     Raises `UsageError` (kind ``no-such-adapter``) for an unknown name, or a plug-in that breaks
     the contract.
@@ -35,7 +51,7 @@ def get(name: str) -> Architecture:
         architecture = module.ARCHITECTURE
         assert isinstance(architecture, Architecture)
         return architecture
-    return _installed(name)
+    return _registered.get(name) or _installed(name)
 
 
 def built_in() -> list[Architecture]:
@@ -93,7 +109,7 @@ def _installed(name: str) -> Architecture:
                 kind="no-such-adapter",
             )
         return found
-    known = ", ".join([*BUILT_IN, *installed_names()])
+    known = ", ".join([*BUILT_IN, *_registered, *installed_names()])
     raise UsageError(
         f"there is no adapter {name!r}", hint=f"known: {known}", kind="no-such-adapter"
     )

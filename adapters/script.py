@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,19 @@ from agentsdir.adapters.protocol import Architecture
 from agentsdir.adapters.recorded import (
     RecordedProvider,
     RecordedReader,
-    RecordedTranscript,
+    RecordedSession,
+    event_flaw,
     is_prompt,
     saved_transcript,
 )
 from agentsdir.formats import jsontext
-from agentsdir.formats.blocks import EVENT_TYPES, MAIN, check_block
+from agentsdir.formats.blocks import EVENT_TYPES, MAIN
 from agentsdir.formats.errors import Invalid, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentsdir.adapters.protocol import Content, NativeFile, SessionSpec
+    from agentsdir.adapters.protocol import ModelRequest, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.source import Source
 
@@ -125,37 +127,11 @@ def _event(line: bytes, path: Path, number: int) -> dict[str, Any]:
         if kind in CONTROL:
             return event
         if kind in EVENT_TYPES:
-            flaw = _flaw(event)
+            flaw = event_flaw(event)
             if flaw is None:
                 return event
             reason = flaw
     raise ProviderError(f"{path}:{number}: {reason}", kind="bad-script")
-
-
-_NEEDS: dict[str, dict[str, type]] = {
-    "block_start": {"blockId": str, "block": dict},
-    "block_complete": {"blockId": str, "block": dict},
-    "text_delta": {"blockId": str, "delta": str},
-    "block_update": {"blockId": str, "updates": dict},
-    "metadata_update": {"metadata": dict},
-}
-
-
-# What `ScriptSession` fills in itself.
-_FILLED_IN = {"conversationId": MAIN, "sessionId": "", "timestamp": None, "source": None}
-
-
-def _flaw(event: dict[str, Any]) -> str | None:
-    needs = _NEEDS[event["type"]]
-    for name, kind in needs.items():
-        if not isinstance(event.get(name), kind):
-            return f"a {event['type']} needs {name}"
-    if "block" in needs:
-        try:
-            check_block({**event["block"], **_FILLED_IN})
-        except Invalid as error:
-            return error.message
-    return None
 
 
 class ScriptProvider(RecordedProvider):
@@ -180,59 +156,68 @@ class ScriptProvider(RecordedProvider):
         return ScriptSession(spec, script, saved_transcript(spec))
 
 
-class ScriptSession:
-    """One session that plays its script."""
+class ScriptSession(RecordedSession):
+    """One session that plays its script.
+
+    A call without a result in the script that the engine carries out ends a model call: with those
+    beside it, the play stops before the next line that is of none of them.
+    """
 
     def __init__(self, spec: SessionSpec, script: Script, saved: Source | None) -> None:
-        self._spec = spec
+        super().__init__(spec, saved)
         self._script = script
-        self._transcript = RecordedTranscript(spec, saved)
+        self._lines: deque[dict[str, Any]] = deque()
+        self._results: set[str] = set()
 
-    def send(self, content: Content) -> Iterator[StreamEvent]:
-        """Play the next turn. Raises `ProviderError` where the script says so, or is over."""
-        spec, transcript = self._spec, self._transcript
-        yield transcript.prompt(content, spec.now())
-        for line in self._script.turn(transcript.prompts):
+    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
+        """Play on. Raises `ProviderError` where the script says so, or is over."""
+        if request.tick == 1:
+            self._lines = deque(self._script.turn(self._transcript.prompts))
+            self._results = {result for line in self._lines if (result := _answered(line))}
+        taken = {result["toolUseId"] for result in request.results}
+        called: dict[str, Any] | None = None
+        while self._lines and not (called and _is_of_next_call(self._lines[0], called)):
+            line = self._lines.popleft()
             if line["type"] == "sleep":
-                spec.sleep(float(line.get("seconds", 0)))
+                self._spec.sleep(float(line.get("seconds", 0)))
             elif line["type"] == "error":
                 raise ProviderError(
                     str(line.get("message") or "the script fails here"),
                     kind=str(line.get("kind") or "provider-failed"),
                 )
-            else:
-                yield transcript.record(self._as_own(line))
+            elif _answered(line) not in taken:
+                yield self._transcript.record(self.as_own(line))
+                if self._is_carried_out(line, request):
+                    called = line["block"]
 
-    def _as_own(self, line: StreamEvent) -> StreamEvent:
-        """Return a scripted event as one of this session and turn: its ids, its clock."""
-        prefix = self._transcript.prefix
-        event: dict[str, Any] = {**line, "conversationId": line.get("conversationId", MAIN)}
-        event.pop("timestamp", None)
-        if "blockId" in event:
-            event["blockId"] = prefix + event["blockId"]
-        if "block" in event:
-            event["block"] = {
-                **event["block"],
-                "id": prefix + event["block"]["id"],
-                "conversationId": event["conversationId"],
-                "sessionId": self._transcript.native_id,
-                "timestamp": self._spec.now(),
-                "source": None,
-            }
-        return event
+    def _is_carried_out(self, line: dict[str, Any], request: ModelRequest) -> bool:
+        if line["type"] != "block_complete" or line["block"]["type"] != "tool_use":
+            return False
+        block = line["block"]
+        is_open = block["toolUseId"] not in self._results and not block.get("superseded")
+        return is_open and _is_main(line) and request.carries_out(block["toolName"])
 
-    def interrupt(self) -> Iterator[StreamEvent]:
-        return iter(())
 
-    def suspend(self) -> bytes:
-        """Return the number of turns played; `restore` does not need it."""
-        return b'{"turns":%d}' % self._transcript.prompts
+def _is_main(line: dict[str, Any]) -> bool:
+    return bool(line.get("conversationId", MAIN) == MAIN)
 
-    def stop(self) -> None:
-        """Do nothing: nothing runs between turns."""
 
-    def transcripts(self) -> list[NativeFile]:
-        return self._transcript.files()
+def _answered(line: dict[str, Any]) -> str | None:
+    """Return the call that a line has the result of; None for none."""
+    block: dict[str, Any] = line.get("block") or {}
+    is_result = block.get("type") == "tool_result" and _is_main(line)
+    return block["toolUseId"] if is_result else None
+
+
+def _is_of_next_call(line: dict[str, Any], called: dict[str, Any]) -> bool:
+    """Tell whether a line begins something other than a call, or result, of the same model call."""
+    if line["type"] in ("sleep", "error"):
+        return True
+    block: dict[str, Any] | None = line.get("block")
+    if block is None or block["type"] == "tool_result":
+        return False
+    messages = block.get("messageId"), called.get("messageId")
+    return block["type"] != "tool_use" or (None not in messages and messages[0] != messages[1])
 
 
 ARCHITECTURE = Architecture(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentsdir.formats.errors import AgentsdirError, Terminated
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from agentsdir.adapters.protocol import ModelRequest, ToolCall
     from agentsdir.engine.tools import Tool, ToolOutput
@@ -93,3 +96,16 @@ def overrides(runner: ExecutionRunner) -> frozenset[str]:
         for name in METHODS
         if getattr(getattr(runner, name), "__func__", None) is not getattr(ExecutionRunner, name)
     )
+
+
+@contextmanager
+def runner_errors(name: str) -> Iterator[None]:
+    """Turn what a runner raises into `AgentsdirError` (kind ``runner-failed``) with its name."""
+    try:
+        yield
+    except (AgentsdirError, Terminated):
+        raise
+    except (Exception, SystemExit) as error:
+        raise AgentsdirError(
+            f"the runner {name!r} raised {type(error).__name__}: {error}", kind="runner-failed"
+        ) from error

@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, program_of
+from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, ModelSession, program_of
 from agentsdir.engine import handoff
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
 from agentsdir.engine.extensions import NO_EXTENSIONS
 from agentsdir.engine.handoff import with_handoff
 from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
+from agentsdir.engine.model_loop import LoopSurroundings, ModelLoop
 from agentsdir.engine.notices import apply_step, child_started_steps, completion_steps, queued_by
 from agentsdir.engine.providers import (
     TurnHost,
@@ -41,6 +42,7 @@ from agentsdir.engine.sync import (
     store_transcripts,
     sync_with_client,
 )
+from agentsdir.engine.timeline import Timeline
 from agentsdir.engine.turn_lock import has_leftovers, this_process
 from agentsdir.formats import blocks, jsontext, signals
 from agentsdir.formats.blocks import (
@@ -150,6 +152,10 @@ class TurnContext:
         """
         return TurnHost(self.id, permission_mode, self._confirm, self._began, self._named)
 
+    def confirm(self, request: ToolRequest) -> Decision:
+        """Ask the user for a call of a tool that this process carries out."""
+        return self._confirm(self.services.client_config(self.state).host.confirm, request)
+
     def _began(self, process: Process) -> None:
         """Write the program's process to `.turn`; the next holder ends it after a crash (D14)."""
         self._note = TurnNote(self.id, this_process(), Started(*process))
@@ -215,10 +221,10 @@ class TurnOutput(NamedTuple):
     cost: float | None
 
 
-def _events(session: ProviderSession, content: Content) -> Iterator[StreamEvent]:
+def _events(events: Iterator[StreamEvent]) -> Iterator[StreamEvent]:
     """Yield the events of a turn. `SystemExit` from a provider is an error, `Terminated` passes."""
     try:
-        yield from session.send(content)
+        yield from events
     except Terminated:
         raise
     except SystemExit as error:
@@ -234,14 +240,22 @@ class Attempt:
     Args:
         turn: its `turn.start` is in the log.
         on_event: called with each stream event.
+        added: what the program that uses the library adds.
         record: store these events, until `end` or `supersede`.
     """
 
     def __init__(
-        self, turn: TurnContext, on_event: Callable[[StreamEvent], None], *, record: bool
+        self,
+        turn: TurnContext,
+        on_event: Callable[[StreamEvent], None],
+        added: Extensions = NO_EXTENSIONS,
+        *,
+        record: bool,
     ) -> None:
         self._turn = turn
         self._on_event = on_event
+        self._added = added
+        self._loop: ModelLoop | None = None
         self._ticks = TickCounter(None)
         self._reducer = Reducer()
         self._logged: LoggedBlocks | None = None
@@ -275,6 +289,8 @@ class Attempt:
         with open_provider(
             self._turn.services, turn_provider.provider, turn_provider.spec, blob
         ) as session:
+            if isinstance(session, ModelSession):
+                self._loop = self._model_loop(session, turn_provider.spec, cancel)
             try:
                 with cancel.watching():
                     self._take_events(session, turn_provider, content, cancel)
@@ -285,8 +301,26 @@ class Attempt:
                     self._interrupt(session, cancel)
                 self._save(session, turn_provider)
                 raise
+            finally:
+                if self._loop is not None:
+                    self._loop.stop()
             self._save(session, turn_provider)
         return self._result()
+
+    def _model_loop(
+        self, session: ModelSession, spec: SessionSpec, cancel: CancelToken
+    ) -> ModelLoop:
+        turn, state = self._turn, self._turn.state
+        around = LoopSurroundings(
+            state.agent_id,
+            state.session.id,
+            turn.id,
+            Timeline(turn.paths).entries,
+            turn.confirm,
+            self._ticks,
+            cancel.is_cancelled,
+        )
+        return ModelLoop(session, spec, self._added, around)
 
     def _take_events(
         self,
@@ -296,7 +330,8 @@ class Attempt:
         cancel: CancelToken,
     ) -> None:
         """Process the provider's events to their end, or to the limit of model calls."""
-        for event in _events(session, content):
+        loop = self._loop
+        for event in _events(session.send(content) if loop is None else loop.events(content)):
             signals.check()
             if self._ticks.is_beyond(event):
                 self._limited = self._text()
@@ -305,12 +340,14 @@ class Attempt:
                 self._interrupt(session, cancel)
                 return
             self._take(event)
+        if loop is not None and loop.is_limited:
+            self._limited = self._text()
 
     def _interrupt(self, session: ProviderSession, cancel: CancelToken) -> None:
         """Interrupt the provider and take its last events; a second interrupt stops it at once."""
         try:
             with cancel.watching(), provider_errors():
-                for event in session.interrupt():
+                for event in (self._loop or session).interrupt():
                     self._take(event)
         except (NotRecorded, Uncertain):
             raise
@@ -607,7 +644,9 @@ class Turn:
         name = turn.state.session.provider_name
         fallbacks: list[str] | None = None
         while True:
-            attempt = self._attempt = Attempt(turn, options.on_event, record=options.record)
+            attempt = self._attempt = Attempt(
+                turn, options.on_event, options.extensions, record=options.record
+            )
             self._attempts.callback(attempt.end)
             try:
                 if isinstance(begun, AgentsdirError):

@@ -44,9 +44,13 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def looking(look: Callable[[], None]) -> Iterator[None]:
-    """Have the waits of this thread call `look` in the block; what it raises breaks them off."""
-    before = _looks.set((*_looks.get(), look))
+def looking(look: Callable[[], None], *, alone: bool = False) -> Iterator[None]:
+    """Have the waits of this thread call `look` in the block; what it raises breaks them off.
+
+    Args:
+        alone: nothing else, in a thread that was given the context of another one.
+    """
+    before = _looks.set((look,) if alone else (*_looks.get(), look))
     try:
         yield
     finally:
