@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentsdir.formats.errors import UsageError
+from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.state import SessionState
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -12,6 +17,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.runner import SessionRef
     from agentsdir.formats.blocks import StreamEvent, Usage
+    from agentsdir.formats.store.layout import AgentPaths
 
 
 @dataclass(frozen=True)
@@ -57,3 +63,27 @@ class Callbacks:
     on_after_persist: Callable[[SessionRef, dict[str, Any]], None] | None = None
     on_before_restore: Callable[[str, dict[str, Any]], dict[str, Any] | bool | None] | None = None
     on_after_restore: Callable[[SessionRef, dict[str, Any]], None] | None = None
+
+
+class LoggedSession:
+    """A session as its log has it, where it is no app's (`SessionRef`)."""
+
+    def __init__(self, paths: AgentPaths) -> None:
+        self._paths = paths
+        self.current_tick = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its agent."""
+        return self._paths.id
+
+    @property
+    def status(self) -> str:
+        """It is idle, running or closed."""
+        if read_agent(self._paths).state.session.state is SessionState.TERMINATED:
+            return "closed"
+        return "running" if locks.is_held(self._paths.turn) else "idle"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Raise `UsageError`: an app's session has snapshots."""
+        raise UsageError("this session has no app, so there is no snapshot", kind="no-snapshot")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.engine.budget import Meter, check_budget
 from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import remove_if_finished
+from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, check_runner
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import pending_children, subagent_blocks
 from agentsdir.engine.outbox import deliver_waiting
@@ -190,8 +191,14 @@ def run_child(
 
 def _check(services: Services, paths: AgentPaths, options: TurnOptions) -> None:
     services.check_trust()
-    if options.permission_mode and not find_provider(read_agent(paths).state)[1].runs_program:
+    state = read_agent(paths).state
+    if options.permission_mode and not find_provider(state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
+    check_runner(state, options.extensions)
+    if options.extensions != NO_EXTENSIONS:
+        name = state.session.provider_name
+        with suppress(ProviderError):  # the turn says so, unless another provider stands in
+            check_provider(name, find_provider(state)[1], options.extensions)
     SessionMultiplexer(services).check()  # else the message would stay, and its repeat be another
 
 
@@ -299,7 +306,7 @@ class Dispatcher:
                 while own is None and state.pending.has(message_id):
                     message = state.pending[0]
                     is_own = message["messageId"] == message_id
-                    chosen = options if is_own else self._others
+                    chosen = options if is_own else self._before(options)
                     result = self._run_turn(paths, state, held, message, chosen)
                     if is_own:
                         own = result
@@ -319,6 +326,10 @@ class Dispatcher:
             raise
         self._remove_if_finished(paths, state)
         return own
+
+    def _before(self, options: TurnOptions) -> TurnOptions:
+        """Return the options of turns of the same agent before the one that is wanted."""
+        return self._others._replace(extensions=options.extensions)
 
     def _run_all(self, paths: AgentPaths, options: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
@@ -352,6 +363,7 @@ class Dispatcher:
         Raises `SlotsHeld` and `BudgetSpent`, with nothing begun, and what `Turn.run` raises.
         """
         check_can_run(state)
+        check_runner(state, options.extensions)
         self.check_budget(paths, state)
         if self._services.settings.idle_timeout:
             self._slots.sweep(self._services.settings.idle_timeout)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from agentsdir.adapters.protocol import runner_methods_of
 from agentsdir.engine.callbacks import Callbacks
+from agentsdir.engine.runner import overrides
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from agentsdir.adapters.protocol import Provider
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
     from agentsdir.engine.tools import Tool
+    from agentsdir.formats.store.state import AgentState
 
 
 def no_spawn(*_arguments: Any, **_options: Any) -> NoReturn:
@@ -39,3 +43,41 @@ class Extensions(NamedTuple):
 
 
 NO_EXTENSIONS = Extensions()
+
+
+def check_runner(state: AgentState, extensions: Extensions) -> None:
+    """Raise `UsageError` unless the turns of an agent may run with a runner, or without one.
+
+    Its kind is ``no-runner`` where the log names another one, whose sandbox would be missing, and
+    ``bad-runner`` for a runner without a name.
+    """
+    runner = extensions.runner
+    if runner is not None and not runner.name:
+        raise UsageError(f"{type(runner).__name__} has no name", kind="bad-runner")
+    if state.runner and (runner is None or runner.name != state.runner):
+        raise UsageError(
+            f"agent {state.agent_id} runs in the execution runner {state.runner!r:.100}",
+            hint="only a program that has this runner can run its turns",
+            kind="no-runner",
+        )
+
+
+def check_provider(name: str, provider: Provider, extensions: Extensions) -> None:
+    """Raise `UsageError` for what a provider cannot do with a runner, or with tools.
+
+    Its kind is ``runner-unsupported`` for a runner with a method that the provider does not honour,
+    ``tools-unsupported`` for tools that its model cannot be given.
+    """
+    if extensions.tools and (provider.runs_program or not runner_methods_of(provider)):
+        raise UsageError(
+            f"the provider {name!r} cannot be given tools of a program", kind="tools-unsupported"
+        )
+    if extensions.runner is None:
+        return
+    asked = overrides(extensions.runner) & {"prepare_model_input", "execute_tool_call"}
+    if missing := sorted(asked - runner_methods_of(provider)):
+        raise UsageError(
+            f"the provider {name!r} does not honour {', '.join(missing)} of the runner "
+            f"{extensions.runner.name!r:.100}",
+            kind="runner-unsupported",
+        )

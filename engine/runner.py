@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentsdir.formats.errors import AgentsdirError, Terminated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from agentsdir.adapters.protocol import ModelRequest, ToolCall
     from agentsdir.engine.tools import Tool, ToolOutput
@@ -36,12 +36,15 @@ class SessionRef(Protocol):
 class ExecutionRunner:
     """A sandbox or an interpreter around the model: a base class, each method optional.
 
-    `name` is what the log calls the runner: once it is there, the session's turns need it.
+    `name` is what the log calls the runner: once it is there, the session's turns need a runner of
+    that name. A method that is a coroutine function runs in an event loop of its own.
     """
 
     name: str = ""
 
-    def prepare_model_input(self, model_input: ModelRequest, tools: Sequence[Tool]) -> ModelRequest:
+    def prepare_model_input(
+        self, model_input: ModelRequest, tools: Sequence[Tool]
+    ) -> ModelRequest | Awaitable[ModelRequest]:
         """Return what the model is called with; called before each model call."""
         del tools
         return model_input
@@ -64,8 +67,10 @@ class ExecutionRunner:
         del call, tool
         return next()
 
-    def on_session_init(self, session: SessionRef) -> None:
+    def on_session_init(self, session: SessionRef) -> Awaitable[None] | None:
         """Set up; called once for each session, before its first model call."""
+        del session
+        return None
 
     def on_persist(self, session: SessionRef, snapshot: dict[str, Any]) -> dict[str, Any]:
         """Return the snapshot to save, with the runner's own state; called after each send."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, ModelSession, program_of
 from agentsdir.engine import handoff
+from agentsdir.engine.callbacks import LoggedSession
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
-from agentsdir.engine.extensions import NO_EXTENSIONS
+from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider
 from agentsdir.engine.handoff import with_handoff
 from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
@@ -33,6 +34,7 @@ from agentsdir.engine.providers import (
 )
 from agentsdir.engine.recovery import open_call_steps
 from agentsdir.engine.result import Denial, Ending, TurnResult, milliseconds, tools_of
+from agentsdir.engine.runner import runner_errors
 from agentsdir.engine.sync import (
     ChangedTranscripts,
     LoggedBlocks,
@@ -43,6 +45,7 @@ from agentsdir.engine.sync import (
     sync_with_client,
 )
 from agentsdir.engine.timeline import Timeline
+from agentsdir.engine.tools import settled
 from agentsdir.engine.turn_lock import has_leftovers, this_process
 from agentsdir.formats import blocks, jsontext, signals
 from agentsdir.formats.blocks import (
@@ -637,6 +640,7 @@ class Turn:
         turn, options = self._turn, self._options
         begun, blob = _or_error(self._primary_provider), self._slot.blob
         self._start()
+        self._set_up_runner()
         cancel = CancelToken(
             turn.paths, turn.state.position, turn.id, options.timeout, options.on_tick
         )
@@ -681,6 +685,7 @@ class Turn:
         """Return the agent's own provider, after its session and the log are in sync."""
         turn = self._turn
         architecture, provider = find_provider(turn.state)
+        check_provider(architecture.name, provider, self._options.extensions)
         # Also true if a process died during a fallback.
         self._away_from_primary = turn.state.native["architecture"] != architecture.architecture
         host = turn.host(self._mode)
@@ -716,10 +721,25 @@ class Turn:
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
+    def _set_up_runner(self) -> None:
+        """Have the runner of a session set itself up, once, and record that it has.
+
+        A process that dies in between leaves it to the next turn.
+        """
+        added, turn = self._options.extensions, self._turn
+        if added.runner is None or turn.state.runner:
+            return
+        session = added.session or LoggedSession(turn.paths)
+        with runner_errors(added.runner.name):
+            settled(added.runner.on_session_init(session))
+        with turn.writer() as writer:
+            writer.append("runner.initialized", {"name": added.runner.name}, turn.services.now())
+
     def _fallback_provider(self, name: str) -> TurnProvider:
         """Return a fallback provider with a session for this turn."""
         turn = self._turn
         architecture, provider = provider_of(name)
+        check_provider(name, provider, self._options.extensions)
         state = handoff.as_fallback_state(turn.state, architecture, provider)
         host = turn.host(handoff.fallback_mode(self._mode))
         spec = session_spec(turn.services, turn.paths, state, provider, host)
