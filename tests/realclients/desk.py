@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -192,6 +194,17 @@ class Desk(ABC, Generic[A]):
     def begin(self, agent: str, plan: str, *options: str) -> subprocess.Popen[bytes]:
         """Start such a turn."""
         return self.start("send", *options, agent, self.ask(plan, **self.words))
+
+    def begin_here(self, agent: str, plan: str, *options: str) -> Future[Done]:
+        """Start such a turn in a thread of this process, as a program that has many does."""
+        done: Future[Done] = Future()
+        command = ("send", *options, agent, self.ask(plan, **self.words))
+
+        def run() -> None:
+            done.set_result(run_here(*command, variables=self.environment, cwd=self.work))
+
+        threading.Thread(target=run, daemon=True).start()
+        return done
 
     def watched(self, agent: str, plan: str) -> list[str]:
         """Send such a prompt at a terminal, and return the lines that it shows in the end."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from claude_desk import ClaudeDesk as Desk
-from commands import until
+from commands import PATIENCE, until
 
 from agentsdir.adapters import processes
 
@@ -138,3 +138,22 @@ def test_ctrl_c_at_the_terminal_reaches_the_client_only_through_us(desk: Desk) -
     running.send_signal(signal.SIGINT)
     assert desk.end(running).code == 130
     desk.sound(agent)
+
+
+def test_turns_in_threads_of_one_process_end_one_by_one(any_desk: Desk) -> None:
+    """No signal reaches one: its reader looks into the log while it waits for the client."""
+    first, agent = any_desk.new(), any_desk.new()
+    sleeps = any_desk.begin_here(first, "sleeper")
+    command = tool_runs(any_desk)
+    stalls = any_desk.begin_here(agent, "stall")
+    until(lambda: any_desk.api.of("stall"), "the request")
+    asked = any_desk("interrupt", agent)
+    assert asked.code == 0, asked
+    assert stalls.result(PATIENCE).code == 130
+    assert [one["why"] for one in ends(any_desk, agent)] == ["interrupt"]
+    assert processes.find(command) is not None
+    assert any_desk("interrupt", first).code == 0
+    assert sleeps.result(PATIENCE).code == 130
+    assert processes.find(command) is None
+    any_desk.sound(first)
+    any_desk.quiet()

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from commands import until
+from commands import PATIENCE, until
 from gemini_desk import GeminiDesk as Desk
 
 from agentsdir.adapters import processes
@@ -111,3 +111,22 @@ def test_a_client_killed_while_a_subagent_works_loses_nothing_of_it(any_desk: De
     assert "A long command." in any_desk.said(agent)
     any_desk.sound(agent)
     any_desk.recalled(agent)
+
+
+def test_turns_in_threads_of_one_process_end_one_by_one(any_desk: Desk) -> None:
+    """No signal reaches one: its reader looks into the log while it waits for the client."""
+    first, agent = any_desk.new(), any_desk.new()
+    sleeps = any_desk.begin_here(first, "sleeper")
+    command = tool_runs(any_desk)
+    stalls = any_desk.begin_here(agent, "stall")
+    until(lambda: any_desk.api.of("stall"), "the request")
+    asked = any_desk("interrupt", agent)
+    assert asked.code == 0, asked
+    assert stalls.result(PATIENCE).code == 130
+    assert ends(any_desk, agent) == ["interrupt"]
+    assert processes.find(command) is not None
+    assert any_desk("interrupt", first).code == 0
+    assert sleeps.result(PATIENCE).code == 130
+    assert processes.find(command) is None
+    any_desk.sound(first)
+    any_desk.quiet()
