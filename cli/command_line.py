@@ -66,6 +66,7 @@ GROUPS = {
     },
     "For programs": {
         "outbox": "Show the texts that wait for connectors, or hand them out",
+        "snapshot": "Print an agent's session as one JSON document",
         "resolve": "Print the id of the most recent agent of a kind",
         "schema": "Print a JSON Schema of the format",
         "adapters": "List the agent architectures",

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine.progress import ProgressFold, copies
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCKS, MAIN, block_key, check_block
 from agentsdir.formats.errors import UsageError
-from agentsdir.formats.store.agent import open_agent, write_agent
+from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.events import check_event, is_creation
-from agentsdir.formats.store.log import Position, ends_at, read_log, read_records
+from agentsdir.formats.store.log import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from typing import BinaryIO, TypeAlias
+    from typing import TypeAlias
 
+    from agentsdir.engine.progress import Progress
     from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import Block
+    from agentsdir.formats.findings import Finding
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
 
     Key: TypeAlias = tuple[str, str]
 
@@ -163,6 +168,18 @@ def _is_superseded(block: Block) -> bool:
     return block.get("superseded") is True
 
 
+class SessionNow(NamedTuple):
+    """An agent at one point of its log: its state, its timeline, and how far it has come.
+
+    `findings` are what is wrong with the log, as far as it was read since the look before.
+    """
+
+    state: AgentState
+    entries: list[Block]
+    progress: Progress
+    findings: tuple[Finding, ...]
+
+
 class Timeline:
     """The timeline of an agent, which is read on in its log. Safe between threads.
 
@@ -173,7 +190,7 @@ class Timeline:
         most: how many blocks are held in memory and returned, the newest; None for all. The log
             keeps them all.
 
-    The methods raise what `open_agent` raises.
+    The methods raise what `read_agent` raises.
     """
 
     def __init__(self, paths: AgentPaths, most: int | None = None) -> None:
@@ -182,12 +199,22 @@ class Timeline:
         self._paths = paths
         self._most = most
         self._lock = Lock()
+        self._state: AgentState | None = None
         self._fold = TimelineFold(most)
-        self._position = Position()
+        self._progress = ProgressFold()
+        self._found: tuple[Finding, ...] = ()
+
+    def look(self) -> SessionNow:
+        """Return the agent as it is now."""
+        with self._lock:
+            state = replace(self._read())
+            return SessionNow(
+                state, copies(self._fold.entries()), self._progress.progress(), self._found
+            )
 
     def entries(self) -> list[Block]:
         """Return the blocks of the timeline."""
-        return _copies(self._entries())
+        return copies(self._entries())
 
     def select(
         self,
@@ -196,7 +223,7 @@ class Timeline:
         roles: Collection[str] = (),
     ) -> list[Block]:
         """Return what `select` takes from the timeline."""
-        return _copies(select(self._entries(), limit, max_tokens, roles))
+        return copies(select(self._entries(), limit, max_tokens, roles))
 
     def conversation_history(self) -> list[Block]:
         """Return all blocks of the main conversation since the last reset.
@@ -206,7 +233,7 @@ class Timeline:
         if self._most is None:
             with self._lock:
                 self._read()
-                return _copies(self._fold.history())
+                return copies(self._fold.history())
         whole = TimelineFold()
         for record in read_records(self._paths.log):
             whole.take(record)
@@ -227,11 +254,11 @@ class Timeline:
         """
         while True:
             before = self._entries()
-            wanted = list(change(_copies(before)))
+            wanted = list(change(copies(before)))
             jsontext.check(wanted)
             if len({block_key(block) for block in wanted}) < len(wanted):
                 raise UsageError("a block stands twice in a timeline", kind="bad-block")
-            wanted = _copies(wanted)
+            wanted = copies(wanted)
             with (
                 services.disk.synced_at_end(),
                 write_agent(self._paths, disk=services.disk) as writer,
@@ -249,38 +276,27 @@ class Timeline:
             self._read()
             return self._fold.entries()
 
-    def _read(self) -> None:
-        with open_agent(self._paths) as stream:
-            if not ends_at(stream, self._position):
-                self._begin(self._most)
-            stream.seek(self._position.size)
-            self._take(stream)
-            if self._fold.lacks:
-                self._begin(None)
-                stream.seek(0)
-                self._take(stream)
-                self._fold.limit(self._most)
+    def _read(self) -> AgentState:
+        state = self._read_on(self._most)
+        if self._fold.lacks:
+            self._state = None
+            state = self._read_on(None)
+            self._fold.limit(self._most)
+        return state
 
-    def _begin(self, most: int | None) -> None:
-        self._fold, self._position = TimelineFold(most), Position()
+    def _read_on(self, most: int | None) -> AgentState:
+        def take(state: AgentState, record: Record | None) -> None:
+            if state is not self._state:  # the log is read from its start
+                self._state = state
+                self._fold, self._progress = TimelineFold(most), ProgressFold()
+            if record is not None:
+                self._fold.take(record)
+                self._progress.take(record)
 
-    def _take(self, stream: BinaryIO) -> None:
-        for line in read_log(stream, str(self._paths.log), self._position):
-            if line.record is not None:
-                self._fold.take(line.record)
-            self._position = line.after
-
-
-def _copies(blocks: list[Block]) -> list[Block]:
-    return [_copy(block) for block in blocks]
-
-
-def _copy(block: Block) -> Block:
-    try:
-        copied: Block = jsontext.decode(jsontext.encode_as_is(block))
-    except TypeError:  # of a foreign log: it nests deeper than can be written
-        copied = jsontext.clean(block, set())
-    return copied
+        whole = self._state is None
+        reading = read_agent(self._paths, whole=whole, known=self._state, follow=take)
+        self._found = reading.findings
+        return reading.state
 
 
 def select(
@@ -343,4 +359,4 @@ def estimated_tokens(block: Block) -> int:
     Only what a model reads counts. An image counts as its data.
     """
     read = {name: block[name] for name in _READ_BY_MODELS if name in block}
-    return -(-len(jsontext.encode_as_is(list(_copy(read).values()))) // _BYTES_OF_TOKEN)
+    return -(-len(jsontext.encode_as_is(list(jsontext.copied(read).values()))) // _BYTES_OF_TOKEN)

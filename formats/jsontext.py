@@ -240,6 +240,15 @@ def clean(value: Any, reasons: set[str], depth: int = 1) -> Any:
     return [clean(item, reasons, depth + 1) for item in value]
 
 
+def copied(value: Any, depth: int = 1) -> Any:
+    """Return a copy of a list or an object that can be written, changed only as `clean` does.
+
+    Args:
+        depth: the level at which it will stand, from 1.
+    """
+    return decode(encode_as_is(value)) if is_exact(value, depth) else clean(value, set(), depth)
+
+
 # Many numbers as one text: a reader gets them back faster than from a list.
 
 

@@ -61,8 +61,8 @@ _TEXTS = frozenset({"spawn"})
 
 _AGENT_FIRST = frozenset(
     ("archive", "clear-abort", "close", "export", "fork", "inspect", "interrupt", "last", "log",
-     "open", "queue", "rename", "replay", "reset", "resume", "rm", "set", "suspend",
-     "tag", "wait")
+     "open", "queue", "rename", "replay", "reset", "resume", "rm", "set",
+     "snapshot", "suspend", "tag", "wait")
 )  # fmt: skip
 """Verbs of agentsdir whose first word is AGENT."""
 

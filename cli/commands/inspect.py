@@ -15,7 +15,9 @@ from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_document, print_text, wants_json
 from agentsdir.engine.budget import budget_report
 from agentsdir.engine.lookup import inspection
+from agentsdir.engine.progress import ProgressFold
 from agentsdir.engine.session_data import runtime_session, saved_session
+from agentsdir.engine.snapshots import Inspection
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
 
@@ -63,8 +65,10 @@ def run(
         print_document(env, data)
         return Exit.OK
     # The whole log, so that damage in its middle is found.
-    reading = read_agent(paths, whole=True)
+    progress = ProgressFold()
+    reading = read_agent(paths, whole=True, follow=progress.follow)
     seen = inspection(paths, reading, _budget(env, paths, reading.state))
+    seen.update(Inspection.of(progress.progress(), reading.state).as_json())
     seen["permissionMode"] = granted_mode(env, paths, reading.state) or seen["permissionMode"]
     if wants_json(env, as_json):
         print_document(env, seen)

@@ -54,6 +54,7 @@ _SHAPES: tuple[tuple[str, frozenset[str]], ...] = (
     ("session-runtime", frozenset({"sessionId", "blocks"})),
     ("session-saved", frozenset({"sessionId", "workspaceFiles"})),
     ("inspection", frozenset({"sessionId", "log"})),
+    ("session-snapshot", frozenset({"sessionId", "timeline"})),
     ("session-list", frozenset({"sessionId", "status"})),
     ("parse-report", frozenset({"lines", "conversations"})),
     ("route", frozenset({"agentId", "key"})),

@@ -47,6 +47,7 @@ def outputs(shell: Any) -> list[tuple[str, Any]]:
     run("resume", agent)
     run("inspect", agent, "--runtime")
     run("replay", agent)
+    run("snapshot", agent)
     run("log", agent)
     run("last", agent)
     run("wait", sent)

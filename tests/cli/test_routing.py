@@ -92,6 +92,23 @@ def test_an_agent_is_found_by_its_new_name_and_the_old_one_is_free(shell: Any) -
     assert shell("validate").out == ""
 
 
+@pytest.mark.feature("A-04", "A-13")
+def test_a_snapshot_is_one_document_on_stdout(shell: Any) -> None:
+    """By its schema; a damaged log gives what can be read, and says where."""
+    agent = shell.new("--name", "demo")
+    shell.ok("send", "demo", "hi")
+    kept = shell.ok("snapshot", "demo").json
+    assert check("session-snapshot", kept) == []
+    assert [block["content"] for block in kept["timeline"]] == ["hi", "hi"]
+    with (shell.folder(agent) / "events.jsonl").open("ab") as log:
+        log.write(b"#\n")
+    shell.ok("send", "demo", "more")
+    done = shell("snapshot", "demo")
+    assert (done.code, len(done.json["timeline"])) == (3, 4)
+    assert "bad-json" in done.err
+    assert shell("snapshot", "nobody", "--json").error["kind"] == "no-such-agent"
+
+
 def test_tags_are_put_on_and_taken_off_in_any_order(shell: Any) -> None:
     """One that begins with h is no --help; nothing is written where nothing changes."""
     agent = shell.new("--name", "demo")

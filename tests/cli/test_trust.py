@@ -171,6 +171,7 @@ def test_nothing_but_send_needs_trust(project: Any) -> None:
         ["inspect", "demo"],
         ["inspect", "demo", "--runtime"],
         ["replay", "demo"],
+        ["snapshot", "demo"],
         ["log", "demo"],
         ["last", "demo"],
         ["suspend", "demo"],
@@ -403,7 +404,7 @@ READERS = {
     "export": ["export", "--bundle", "demo", "x.tar"],
     "inspect": ["inspect", "demo"], "list": ["list"], "log": ["log", "demo"],
     "outbox": ["outbox"], "permissions": ["permissions"], "replay": ["replay", "demo"],
-    "resolve": ["resolve", "most-recent-foreground"],
+    "resolve": ["resolve", "most-recent-foreground"], "snapshot": ["snapshot", "demo"],
     "restore": ["restore", "--dry-run"], "validate": ["validate"], "wait": ["wait", "demo"],
 }  # fmt: skip
 

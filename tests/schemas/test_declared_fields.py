@@ -20,14 +20,14 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 EXAMPLES: dict[str, dict[str, list[Any]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text()
 )
-NEWER = {"descriptor.since", "event.extra"}
+NEWER = {"descriptor.since", "event.extra", "session-snapshot.runner"}
 """Fields of a newer version, which examples have to show that they are let pass."""
 PRINTED = [
     "abort-cleared", "adapter", "agent-settings", "archived", "closed", "derived", "error",
     "finding", "inspection", "interrupted", "native-session", "new-agent", "outbox-entry",
     "parse-report", "permission", "problem",
-    "removed", "restored", "session-list", "session-runtime", "session-saved", "setting",
-    "spawned",
+    "removed", "restored", "session-list", "session-runtime", "session-saved",
+    "session-snapshot", "setting", "spawned",
     "trusted", "turn-result", "usage",
 ]  # fmt: skip
 """Kinds of what commands print."""

@@ -26,6 +26,8 @@ from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.services import Services
 from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.engine.slots import resume, suspend
+from agentsdir.engine.snapshots import check_snapshot, inspection, snapshot
+from agentsdir.engine.timeline import Timeline
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats import times
 from agentsdir.formats.blocks import (
@@ -566,7 +568,12 @@ def outputs_are_valid(services: Services, paths: Any) -> None:
     """Check every document that commands print about an agent."""
     reading = read_agent(paths)
     assert undeclared("session-list", lookup.list_row(paths, reading.state)) == []
-    assert undeclared("inspection", lookup.inspection(paths, reading)) == []
+    timeline = Timeline(paths)
+    seen = lookup.inspection(paths, reading) | inspection(timeline).as_json()
+    assert undeclared("inspection", seen) == []
+    kept = snapshot(timeline, services.now())
+    assert undeclared("session-snapshot", kept) == []
+    assert check_snapshot(kept) is kept
     assert undeclared("session-saved", printed(saved_session(paths, reading.state))) == []
     assert (
         undeclared(
