@@ -16,13 +16,15 @@ from oracle import faults
 THRONG = Path(__file__).with_name("throng.py")
 SLOTS = 4
 CLOSED = {"closed", "session-state"}
+# Another thread may run the message, and be the one that is asked to end its turn.
+ABORTED = {"interrupted", "turn-aborted"}
 ENDS = {
-    "send": {"", "interrupted", *CLOSED},
-    "hasty": {"", "interrupted", "slots-full", *CLOSED},
-    "stop": {"", "interrupted", "stopped", *CLOSED},
+    "send": {"", *ABORTED, *CLOSED},
+    "hasty": {"", *ABORTED, "slots-full", *CLOSED},
+    "stop": {"", *ABORTED, "stopped", *CLOSED},
     "queue": {"", *CLOSED},
     "interrupt": {"", "not-running", *CLOSED},
-    "spawn": {"", "interrupted", *CLOSED},
+    "spawn": {"", *ABORTED, *CLOSED},
     "close": {""},
 }
 """How each may end."""
