@@ -6,8 +6,9 @@ See docs/moving.md, "Bundles" and "Workspace capture".
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import StoreReader
@@ -19,39 +20,39 @@ from agentsdir.engine.create import (
     copied_identity,
     hold_root,
 )
-from agentsdir.engine.lookup import each_agent
+from agentsdir.engine.lookup import descendants, each_agent
 from agentsdir.engine.parse import main_in
 from agentsdir.engine.providers import find_provider, forked_files
 from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.engine.validate.files import AgentCheck, CheckCounts
 from agentsdir.formats import ids
-from agentsdir.formats.errors import AgentsdirError, Invalid, UsageError
+from agentsdir.formats.errors import AgentsdirError, Invalid, NoSuchAgent, UsageError
 from agentsdir.formats.rows import LINE_CAP
-from agentsdir.formats.source import ByteSpool, Source
+from agentsdir.formats.source import Source, stream_of
 from agentsdir.formats.store import derived, transcripts, workspace
-from agentsdir.formats.store.agent import making_agent, read_agent, write_agent
-from agentsdir.formats.store.bundles import unpack
+from agentsdir.formats.store.agent import history_pieces, making_agent, read_agent, write_agent
+from agentsdir.formats.store.bundles import LIMITS, Again, bad_bundle, unpack
 from agentsdir.formats.store.derived import encode_document
 from agentsdir.formats.store.events import IMPORT
 from agentsdir.formats.store.files import make_folder, write_new
 from agentsdir.formats.store.layout import FORMAT, VERSION, Layout
 from agentsdir.formats.store.log import open_log, read_log
+from agentsdir.formats.store.saved_files import check_size, unpack_document
 from agentsdir.formats.store.state import SessionState
 from agentsdir.formats.times import from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agentsdir.engine.parse import ClientStore
     from agentsdir.engine.services import Services
     from agentsdir.formats.findings import Finding
-    from agentsdir.formats.store.agent import UnpublishedAgent
+    from agentsdir.formats.source import Readable
+    from agentsdir.formats.store.agent import Reading, UnpublishedAgent
+    from agentsdir.formats.store.bundles import Limits
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
-
-_IN_MEMORY = 4 * 1024 * 1024
-"""Bytes of a history that are held; a longer one goes to a scratch file."""
 
 _DOCUMENTS = (
     "descriptor.json",
@@ -61,6 +62,8 @@ _DOCUMENTS = (
     "workspace/manifest.json",
 )
 _HINT = "`agentsdir export --bundle AGENT` makes one"
+_SNIFFED = 512
+"""Bytes of what is imported that tell JSON from a tar."""
 
 
 def capture_workspace(
@@ -118,45 +121,115 @@ def export_transcripts(paths: AgentPaths) -> Exported:
     return Exported(files, moment, findings)
 
 
-def export_bundle(paths: AgentPaths) -> Exported:
-    """Return an agent as an agents directory of one: only files that its log names.
+def export_bundle(layout: Layout, paths: AgentPaths) -> Exported:
+    """Return an agent, and those that it spawned, as an agents directory: what their logs name.
 
     Raises `Invalid` when a transcript or a captured file is damaged.
     """
-    history = ByteSpool(limit=_IN_MEMORY)
-    state, moment, findings = _read(paths, history)
-    folder = f"agents/{paths.id}"
-    head = encode_document({"format": FORMAT, "version": VERSION, "features": []})
-    files = {"agentsdir.json": Source("agentsdir.json", data=head)}
-    for name, document in derived.derived_documents(state).items():
-        files[f"{folder}/{name}"] = Source(name, data=document)
-    log, name = paths.log, paths.history.name
-    files[f"{folder}/{log.name}"] = transcripts.beginning(log, state.position.size, log.name)
-    files[f"{folder}/{name}"] = Source.from_spool(name, history)
-    for name, source in transcripts.load_recorded(paths, state.synced, streams=True).items():
-        files[f"{folder}/transcripts/{name}"] = source
-    for name, source in workspace.stored_files(paths).items():
-        files[f"{folder}/workspace/{name}"] = source
-    return Exported(files, moment, findings)
+    files, moment = _head(), None
+    found: list[Finding] = []
+    for one in (paths, *_spawned(layout, paths)):
+        state, last, findings = _read(one)
+        moment = last if moment is None else moment
+        found += findings
+        folder = f"agents/{one.id}"
+        for name, document in derived.derived_documents(state).items():
+            files[f"{folder}/{name}"] = Source(name, data=document)
+        files[f"{folder}/{one.history.name}"] = _History(one, state)
+        files[f"{folder}/{one.log.name}"] = _log(one, state)
+        for name, source in transcripts.load_recorded(one, state.synced, streams=True).items():
+            files[f"{folder}/transcripts/{name}"] = source
+        for name, source in workspace.stored_files(one).items():
+            files[f"{folder}/workspace/{name}"] = source
+    return Exported(files, moment or 0, tuple(found))
 
 
-def _read(
-    paths: AgentPaths, history: ByteSpool | None = None
-) -> tuple[AgentState, int, tuple[Finding, ...]]:
-    """Fold an agent's log; return its state, the time of its last record, and the findings.
+class Carried(NamedTuple):
+    """Files by their paths in a bundle, and what of them is damaged."""
+
+    files: dict[str, Source]
+    damage: list[str]
+
+
+def saved_files(
+    layout: Layout, paths: AgentPaths, reading: Reading, limits: Limits = LIMITS
+) -> Carried:
+    """Return what `inspect --saved` carries: a bundle without what its logs say anyway.
+
+    The files are carried as they stand, damaged or not.
 
     Args:
-        history: gets the lines of history.jsonl.
+        reading: of the whole log.
+
+    Raises `Invalid` (kind ``saved-too-large``).
     """
+    files = _head()
+    agents = [(paths, reading)]
+    for one in _spawned(layout, paths):
+        with suppress(NoSuchAgent):
+            agents.append((one, read_agent(one, whole=True)))
+    for one, read in agents:
+        folder = f"agents/{one.id}"
+        files[f"{folder}/{one.log.name}"] = _log(one, read.state)
+        for name, source in transcripts.load_as_they_stand(one, read.state.synced).items():
+            files[f"{folder}/transcripts/{name}"] = source
+        for name, source in workspace.files_as_they_stand(one).items():
+            files[f"{folder}/workspace/{name}"] = source
+    check_size(files, limits)
+    damage = []
+    for one, read in agents:
+        damage += [str(finding) for finding in read.findings if finding.is_damage]
+        try:
+            transcripts.load_recorded(one, read.state.synced, streams=True)
+            workspace.stored_files(one)
+        except Invalid as error:
+            damage.append(error.message)
+    return Carried(files, damage)
+
+
+def _head() -> dict[str, Source]:
+    head = encode_document({"format": FORMAT, "version": VERSION, "features": []})
+    return {"agentsdir.json": Source("agentsdir.json", data=head)}
+
+
+def _spawned(layout: Layout, paths: AgentPaths) -> list[AgentPaths]:
+    """Return the agents that an agent spawned, and that those spawned, parents first."""
+    return [listed.paths for listed in descendants(layout, paths.id)]
+
+
+def _log(paths: AgentPaths, state: AgentState) -> Source:
+    return transcripts.beginning(paths.log, state.position.size, paths.log.name)
+
+
+class _History(Source):
+    """history.jsonl as the log says it must be, made when it is read."""
+
+    __slots__ = ("_paths", "_state")
+
+    def __init__(self, paths: AgentPaths, state: AgentState) -> None:
+        super().__init__(paths.history.name)
+        self._paths = paths
+        self._state = state
+
+    def open(self) -> BinaryIO:
+        """Open for reading from the start."""
+        return stream_of(history_pieces(self._paths, self._state.position.size))
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self._state.history_size
+
+
+def _read(paths: AgentPaths) -> tuple[AgentState, int, tuple[Finding, ...]]:
+    """Fold an agent's log; return its state, the time of its last record, and the findings."""
     last = ""
 
     def keep_time(_state: AgentState, record: Record | None) -> None:
         nonlocal last
         last = record.ts if record else last
 
-    reading = read_agent(
-        paths, whole=True, follow=keep_time, history=history.add if history else None
-    )
+    reading = read_agent(paths, whole=True, follow=keep_time)
     try:
         moment = max(0, int(from_text(last).timestamp()))
     except (OverflowError, ValueError):  # an invalid time of a foreign writer
@@ -191,11 +264,11 @@ def import_agent(
     """Add the agent of an unpacked bundle to this agents directory.
 
     It keeps its ids and every byte of its log if its id, its session and its native session are
-    free here. Else it becomes another agent with the same history, so that a bundle cannot choose
-    a session in a client's store.
+    free here, and so do the agents that it spawned. Else it becomes another agent with the same
+    history, so that a bundle cannot choose a session in a client's store, and has spawned none.
 
     Args:
-        bundle: a folder that is an agents directory of one.
+        bundle: a folder that is an agents directory of one agent and those that it spawned.
         cwd: the working directory here. That of the bundle is not used.
         login: the user of the agent, if it cannot keep its key.
         workplace: the working directory, if the captured files are to be restored there.
@@ -203,62 +276,98 @@ def import_agent(
 
     Raises `Invalid` for a bundle that is damaged, or no bundle, and what `making_agent` raises.
     """
-    source = _only_agent(bundle)
-    state, has_history = _checked_agent(source)
-    former_cwd = state.cwd
-    saved = transcripts.load_recorded(source, state.synced, streams=True)
-    captured = workspace.stored_files(source)
+    main, *spawned = _checked_agents(bundle)
+    former_cwd = main.state.cwd
     layout = services.layout
     make_folder(layout.root, services.disk)
     layout.check_version(writing=True)
     put_back = None
     if workplace is not None:
         services.check_trust()
-        put_back = workspace.put_back(source, workplace, services.is_private)
+        put_back = workspace.put_back(main.paths, workplace, services.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
+    taken: list[_Checked] = []
     with hold_root(services) as index:
-        known = _is_known(state, saved, stores)
-        if not known and _is_free(layout, source, state):
-            agent_id = source.id
-            with making_agent(layout, agent_id, state.session.id, services.disk) as made:
-                made.take_log(source, state, has_history=has_history)
-                for native, file in saved.items():
-                    made.store(native, state.synced[native]["role"], file)
-                _finish_import(services, made, state, captured, cwd)
+        if _is_free(layout, main, stores):
+            agent_id = main.paths.id
+            try:
+                # The agent appears last: before that an interrupted import can be run again.
+                for one in (*spawned, main):
+                    if one is not main and not _may_come(layout, one, main, stores):
+                        continue
+                    _take_over(services, one, cwd)
+                    taken.append(one)
+            except BaseException:
+                for one in taken:
+                    shutil.rmtree(layout.agents / one.paths.id, ignore_errors=True)
+                raise
+            for one in taken:
+                index.add(one.paths.id)
         else:
-            agent_id, session_id = services.ids.agent(), services.ids.session()
-            with making_agent(layout, agent_id, session_id, services.disk) as made:
-                converted = _Conversion(services, source, state, agent_id, session_id, login)
-                converted.store(made, saved, findings)
-                for record in converted.records():
-                    made.append(record.event, record.data, record.ts)
-                converted.name_own(made)
-                state.native = converted.native
-                _finish_import(services, made, state, captured, cwd)
-        index.add(agent_id)
-    if waiting := len(state.pending):
+            agent_id = _take_as_another(services, main, cwd, login, findings)
+            taken.append(main)
+            index.add(agent_id)
+    _say_what_waits(services, [one.state for one in taken])
+    if left := 1 + len(spawned) - len(taken):
         services.notify_user(
-            f"messages that wait in it: {waiting}; the next `send` runs them first"
-        )
-    if texts := len(state.undelivered):
-        services.notify_user(
-            f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
+            f"spawned agents that are not taken: {left}; they, or what only one agent may have of "
+            "them, are here already, or their parent became another agent"
         )
     return Imported(CreatedAgent(agent_id, findings), former_cwd, put_back)
 
 
-def _only_agent(bundle: Path) -> AgentPaths:
+def _say_what_waits(services: Services, states: Sequence[AgentState]) -> None:
+    if waiting := sum(len(state.pending) for state in states):
+        services.notify_user(
+            f"messages that wait in it: {waiting}; the next `send` runs them first"
+        )
+    if texts := sum(len(state.undelivered) for state in states):
+        services.notify_user(
+            f"texts that wait in its outbox: {texts}; the next turn, or `restore`, hands them out"
+        )
+
+
+class _Checked(NamedTuple):
+    """An agent of a bundle: validated, with its transcripts and captured files.
+
+    `has_history` is whether its history.jsonl is what its log says.
+    """
+
+    paths: AgentPaths
+    state: AgentState
+    has_history: bool
+    saved: dict[str, Source]
+    captured: dict[str, Source]
+
+
+def _checked_agents(bundle: Path) -> list[_Checked]:
+    """Validate a bundle; return its agent, and those that it spawned, parents first."""
     layout = Layout(bundle)
     _check_sizes(layout.root, "agentsdir.json")
     if not layout.check_version(writing=True):
-        raise _bad("it holds no agents directory", _HINT)
-    found = list(layout.agent_ids())
-    if len(found) != 1:
-        raise _bad(f"it holds {len(found)} agents, and a bundle holds one", _HINT)
-    paths = layout.agent(found[0])
-    _check_sizes(paths.folder, *_DOCUMENTS)
-    return paths
+        raise bad_bundle("it holds no agents directory", _HINT)
+    found = {}
+    for agent_id in layout.agent_ids():
+        paths = layout.agent(agent_id)
+        _check_sizes(paths.folder, *_DOCUMENTS)
+        state, has_history = _checked_agent(paths)
+        saved = transcripts.load_recorded(paths, state.synced, streams=True)
+        captured = workspace.stored_files(paths)
+        found[agent_id] = _Checked(paths, state, has_history, saved, captured)
+    tops = [one for one in found.values() if one.state.parent not in found]
+    if len(tops) != 1:
+        raise bad_bundle(
+            f"it holds {len(tops)} agents that no other in it spawned, and a bundle holds one",
+            _HINT,
+        )
+    ordered = tops
+    for above in ordered:
+        ordered += [one for one in found.values() if one.state.parent == above.paths.id]
+    sessions = [key for one in ordered for key in {one.state.session.id, one.state.native["id"]}]
+    if len(ordered) < len(found) or len({*sessions}) < len(sessions):
+        raise bad_bundle("its agents spawned each other in a round, or have one session")
+    return ordered
 
 
 def _check_sizes(folder: Path, *names: str) -> None:
@@ -269,7 +378,7 @@ def _check_sizes(folder: Path, *names: str) -> None:
         except OSError:  # missing or unreachable; the validation reports it
             continue
         if size > LINE_CAP:
-            raise _bad(f"{name} has {size} bytes")
+            raise bad_bundle(f"{name} has {size} bytes")
 
 
 def _checked_agent(paths: AgentPaths) -> tuple[AgentState, bool]:
@@ -280,10 +389,10 @@ def _checked_agent(paths: AgentPaths) -> tuple[AgentState, bool]:
     check = AgentCheck(paths, f"agents/{paths.id}", CheckCounts(), modes=False)
     for problem in check.run():
         if problem.severity == "error":
-            raise _bad(str(problem))
+            raise bad_bundle(str(problem))
     state = check.state or _folded(paths)
     if state.agent_id != paths.id:
-        raise _bad(f"agents/{paths.id} calls itself {state.agent_id}")
+        raise bad_bundle(f"agents/{paths.id} calls itself {state.agent_id}")
     return state, check.history_is_whole
 
 
@@ -292,27 +401,29 @@ def _folded(paths: AgentPaths) -> AgentState:
     reading = read_agent(paths, whole=True)
     for finding in reading.findings:
         if finding.severity == "error":
-            raise _bad(str(finding))
+            raise bad_bundle(str(finding))
     return reading.state
 
 
-def _bad(reason: str, hint: str | None = None) -> Invalid:
-    return Invalid(f"the bundle is not taken: {reason}", hint=hint, kind="bad-bundle")
+def _is_free(layout: Layout, one: _Checked, stores: Sequence[ClientStore]) -> bool:
+    """Return whether an agent of a bundle can be here what it was there.
 
-
-def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
-    """Return whether the ids, the key and the name of a bundle's agent are free here."""
+    The ids, the key and the name are free, and no client has another session of its native id.
+    """
+    state = one.state
+    if _is_known(one, stores):
+        return False
     for archived in (False, True):
         for listed in each_agent(layout, archived=archived):
             document = listed.document
-            if listed.paths.id == source.id or (
+            if listed.paths.id == one.paths.id or (
                 document is not None and document["sessionId"] == state.session.id
             ):
                 return False
     try:
         check_native(layout, state.native["id"])
         if state.session.state is not SessionState.TERMINATED:
-            check_unique(layout, state.descriptor, state.name or "", source.id)
+            check_unique(layout, state.descriptor, state.name or "", one.paths.id)
     except AgentsdirError as error:
         if error.kind != "already-exists":
             raise
@@ -320,13 +431,45 @@ def _is_free(layout: Layout, source: AgentPaths, state: AgentState) -> bool:
     return True
 
 
-def _is_known(
-    state: AgentState, saved: Mapping[str, Source], stores: Sequence[ClientStore]
-) -> bool:
+def _may_come(layout: Layout, one: _Checked, main: _Checked, stores: Sequence[ClientStore]) -> bool:
+    """Return whether a spawned agent can be here what it was there, below its parent."""
+    parent = one.state.parent or ""
+    has_parent = parent == main.paths.id or layout.is_taken(parent)
+    return has_parent and _is_free(layout, one, stores)
+
+
+def _take_over(services: Services, one: _Checked, cwd: str) -> None:
+    """Add an agent with its ids and every byte of its log."""
+    state = one.state
+    with making_agent(services.layout, one.paths.id, state.session.id, services.disk) as made:
+        made.take_log(one.paths, state, has_history=one.has_history)
+        for native, file in one.saved.items():
+            made.store(native, state.synced[native]["role"], file)
+        _finish_import(services, made, one, cwd)
+
+
+def _take_as_another(
+    services: Services, one: _Checked, cwd: str, login: str, findings: list[Finding]
+) -> str:
+    """Add another agent with the same history; return its id."""
+    agent_id, session_id = services.ids.agent(), services.ids.session()
+    with making_agent(services.layout, agent_id, session_id, services.disk) as made:
+        converted = _Conversion(services, one.paths, one.state, agent_id, session_id, login)
+        converted.store(made, one.saved, findings)
+        for record in converted.records():
+            made.append(record.event, record.data, record.ts)
+        converted.name_own(made)
+        one.state.native = converted.native
+        _finish_import(services, made, one, cwd)
+    return agent_id
+
+
+def _is_known(one: _Checked, stores: Sequence[ClientStore]) -> bool:
     """Return whether a client's store has more of the session than the bundle.
 
     Then the bundle is not an export of that session, but names it.
     """
+    state = one.state
     try:
         reader = registry.get(state.session.provider_name).reader
     except UsageError:
@@ -337,20 +480,15 @@ def _is_known(
     if main is None:
         return False
     own = transcripts.of_session(state.transcripts, state.native["id"])
-    mains = [saved[path] for path, entry in own.items() if entry["role"] == "main"]
+    mains = [one.saved[path] for path, entry in own.items() if entry["role"] == "main"]
     there = Source(str(main), path=main)
     # A larger one is not looked into.
-    return not any(size_of(there) <= size_of(one) and begins_with(there, one) for one in mains)
+    return not any(size_of(there) <= size_of(main) and begins_with(there, main) for main in mains)
 
 
-def _finish_import(
-    services: Services,
-    made: UnpublishedAgent,
-    state: AgentState,
-    captured: dict[str, Source],
-    cwd: str,
-) -> None:
+def _finish_import(services: Services, made: UnpublishedAgent, one: _Checked, cwd: str) -> None:
     """Log the new working directory and the suspension, and write the captured files."""
+    state, captured = one.state, one.captured
     # Always: settings in the bundle's log before this record grant nothing.
     made.append("agent.set", {"values": {"cwd": cwd}, "reason": IMPORT}, services.now())
     if state.session.state is SessionState.ACTIVE and state.open_turn is None:
@@ -480,15 +618,21 @@ class _Conversion:
             made.append("transcript.synced", {"files": files}, self._services.now())
 
 
-def unpacked(stream: Any, folder: Path) -> Path:
-    """Unpack a bundle into a new folder below `folder`; return it.
+def unpacked(stream: Readable, folder: Path) -> Path:
+    """Unpack a bundle, or the document of `inspect --saved`, into a new folder below `folder`.
 
-    Raises `Invalid` (kind ``bad-bundle``); then nothing of it is left.
+    A document begins with a brace, as no tar of an agents directory does. Return the new folder.
+
+    Raises `Invalid` (kind ``bad-bundle`` or ``no-files``); then nothing of it is left.
     """
     into = folder / "bundle"
     into.mkdir(mode=0o700)
+    head = stream.read(_SNIFFED)
     try:
-        unpack(stream, into)
+        if head.lstrip().startswith(b"{"):
+            unpack_document(Again(head, stream), into)
+        else:
+            unpack(Again(head, stream), into)
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise

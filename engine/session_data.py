@@ -5,11 +5,9 @@ See `inspect` in docs/commands.md; the shapes are session-saved and session-runt
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 from array import array
-from codecs import getincrementaldecoder
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,12 +20,13 @@ from agentsdir.engine.replay import Settled
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import MAIN, block_key, make_block
 from agentsdir.formats.errors import AgentsdirError
-from agentsdir.formats.jsontext import LongList, LongText
+from agentsdir.formats.jsontext import LongList
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts, workspace
 from agentsdir.formats.store.derived import history_line
-from agentsdir.formats.store.layout import open_plain
+from agentsdir.formats.store.layout import open_sized
 from agentsdir.formats.store.log import read_records
+from agentsdir.formats.store.saved_files import raw_transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,15 +39,13 @@ if TYPE_CHECKING:
 
 _READ = ("main", "subagent")
 _ENDINGS = {"success": "completed", "error": "failed"}
-_PIECE = 3 * 256 * 1024
-"""Bytes of a raw transcript that are printed at a time; base64 has them in groups of three."""
 
 
 def saved_session(paths: AgentPaths, state: AgentState) -> dict[str, Any]:
     """Return the saved session: the list row, raw transcripts, workspace files, and no blocks.
 
-    Only the transcripts of the present native session; those of earlier ones stay in the folder.
-    The raw ones are `LongText`.
+    Only the transcripts of the present native session; those of earlier ones are among the `files`
+    that `bundle.saved_files` adds. The raw ones are `LongText`.
     """
     own = transcripts.of_session(state.transcripts, state.native["id"])
     stored = {native: transcripts.store_path(paths, native) for native in own}
@@ -279,41 +276,10 @@ def _stem(path: str) -> str:
 
 
 def _raw(path: Path) -> dict[str, Any] | None:
-    """Return a stored file as text, or as base64 if it is not UTF-8; None if it is missing.
-
-    It is read from end to end for that, and again when it is printed.
-    """
+    """Return a stored file as raw transcript; None if it is missing."""
     try:
-        with os.fdopen(open_plain(path), "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            is_text = _is_utf8(transcripts.pieces(stream, size))
+        descriptor, size = open_sized(path)
     except FileNotFoundError:
         return None
-    file = transcripts.beginning(path, size, path.name)
-    if is_text:
-        return {"rawTranscript": LongText(partial(_text, file))}
-    return {"rawTranscriptBase64": LongText(partial(_base64, file))}
-
-
-def _is_utf8(pieces: Iterable[bytes]) -> bool:
-    decoder = getincrementaldecoder("utf-8")()
-    try:
-        for piece in pieces:
-            decoder.decode(piece)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _text(file: Source) -> Iterator[str]:
-    with file.open() as stream:
-        decoder = getincrementaldecoder("utf-8")()
-        while piece := stream.read(_PIECE):
-            yield decoder.decode(piece)
-
-
-def _base64(file: Source) -> Iterator[str]:
-    with file.open() as stream:
-        while piece := stream.read(_PIECE):
-            yield base64.b64encode(piece).decode("ascii")
+    os.close(descriptor)
+    return raw_transcript(transcripts.beginning(path, size, path.name))

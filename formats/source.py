@@ -46,6 +46,31 @@ class Pieces:
         return b"".join(held)
 
 
+def stream_of(pieces: Iterable[bytes]) -> BinaryIO:
+    """Return pieces of bytes as a stream that is read once."""
+    return io.BufferedReader(_Stream(pieces))
+
+
+class _Stream(io.RawIOBase):
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        taken = self._left[: len(buffer)]
+        self._left = self._left[len(taken) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
 class _Scratch:
     """A temporary file without a name, made when first written to."""
 

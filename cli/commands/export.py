@@ -65,7 +65,9 @@ def run(
         env.layout.check_version(writing=True)
         capture_and_note(env, services_of(env), paths)
     with working(env, lambda: "exporting"):
-        exported = export_bundle(paths) if bundle or workspace else export_transcripts(paths)
+        exported = (
+            export_bundle(env.layout, paths) if bundle or workspace else export_transcripts(paths)
+        )
         _write(env, exported, dest)
     damage = [finding for finding in exported.findings if finding.is_damage]
     for finding in damage:

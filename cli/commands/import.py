@@ -26,7 +26,8 @@ def run(
         str,
         typer.Argument(
             metavar="BUNDLE",
-            help="What `agentsdir export --bundle` wrote: a tar, a folder, or - for a tar on stdin",
+            help="What `export --bundle` or `inspect --saved` wrote: a tar, a folder, or JSON; "
+            "- for stdin",
         ),
     ],
     cwd: Annotated[
@@ -50,11 +51,13 @@ def run(
     Examples:
       agentsdir import agent.tar.gz --workspace ~/work
       ssh there agentsdir export --bundle $id - | agentsdir import - --cwd .
+      ssh there agentsdir inspect --saved $id | agentsdir import -
 
-    The whole bundle is checked before anything is written. If its id, its session id or its key is
-    taken here, it becomes another agent with the same history. The next `send` puts the transcripts
-    where the client finds them. The working directory that the bundle names is never used.
-    --workspace names each file that it writes on stderr, and overwrites no file.
+    The whole bundle is checked before anything is written. The agents that it spawned come with it.
+    If its id, its session id or its key is taken here, it becomes another agent with the same
+    history, and without those. The next `send` puts the transcripts where the client finds them.
+    The working directory that the bundle names is never used. --workspace names each file that it
+    writes on stderr, and overwrites no file.
     """
     env: Environment = ctx.obj
     if cwd and workspace:

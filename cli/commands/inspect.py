@@ -14,12 +14,14 @@ from agentsdir.cli.grants import granted_mode
 from agentsdir.cli.naming import find_agent
 from agentsdir.cli.output import note, print_document, print_text, wants_json
 from agentsdir.engine.budget import budget_report
+from agentsdir.engine.bundle import saved_files
 from agentsdir.engine.lookup import inspection
 from agentsdir.engine.progress import ProgressFold
 from agentsdir.engine.session_data import runtime_session, saved_session
 from agentsdir.engine.snapshots import Inspection
 from agentsdir.formats.errors import UsageError
 from agentsdir.formats.store.agent import read_agent
+from agentsdir.formats.store.saved_files import file_entries
 
 if TYPE_CHECKING:
     from agentsdir.formats.store.layout import AgentPaths
@@ -33,7 +35,9 @@ def run(
     agent: options.Agent,
     saved: Annotated[
         bool,
-        typer.Option("--saved", help="Print the session as SavedSessionData: with raw transcripts"),
+        typer.Option(
+            "--saved", help="Print it as SavedSessionData: all its files; `import` takes it back"
+        ),
     ] = False,
     runtime: Annotated[
         bool,
@@ -50,19 +54,16 @@ def run(
       agentsdir inspect $id
       agentsdir inspect $id --json | jq .state
       agentsdir inspect $id --runtime | jq '.blocks[].type'
+      agentsdir inspect $id --saved | ssh there agentsdir import -
     """
     env: Environment = ctx.obj
     if saved and runtime:
         raise UsageError("--saved and --runtime exclude each other")
     paths = find_agent(env, agent)
-    if saved or runtime:
-        reading = read_agent(paths)
-        data = (
-            saved_session(paths, reading.state)
-            if saved
-            else runtime_session(env.layout, paths, reading.state)
-        )
-        print_document(env, data)
+    if saved:
+        return _print_saved(env, paths)
+    if runtime:
+        print_document(env, runtime_session(env.layout, paths, read_agent(paths).state))
         return Exit.OK
     # The whole log, so that damage in its middle is found.
     progress = ProgressFold()
@@ -79,6 +80,16 @@ def run(
             continue  # a stub that was set apart needs no action
         note(env, f"{finding['file']}:{finding['line']}: {finding['id']}: {finding['message']}")
     return Exit.PARTIAL if any(f["severity"] != "info" for f in seen["findings"]) else Exit.OK
+
+
+def _print_saved(env: Environment, paths: AgentPaths) -> Exit:
+    reading = read_agent(paths, whole=True)
+    carried = saved_files(env.layout, paths, reading)
+    data = saved_session(paths, reading.state)
+    print_document(env, {**data, "files": file_entries(carried.files)})
+    for damage in carried.damage:
+        note(env, damage)
+    return Exit.PARTIAL if carried.damage else Exit.OK
 
 
 def _budget(env: Environment, paths: AgentPaths, state: AgentState) -> dict[str, Any] | None:

@@ -622,11 +622,15 @@ def place_of(paths: AgentPaths, name: str) -> Path:
     return path
 
 
-def history_pieces(paths: AgentPaths) -> Iterator[bytes]:
-    """Yield history.jsonl as the log says it must be, in pieces of about a MiB."""
+def history_pieces(paths: AgentPaths, end: int | None = None) -> Iterator[bytes]:
+    """Yield history.jsonl as the log says it must be, in pieces of about a MiB.
+
+    Args:
+        end: the byte of the log up to which it is read; all by default.
+    """
     held: list[bytes] = []
     size = 0
-    for record in read_records(paths.log):
+    for record in read_records(paths.log, end=end):
         held.append(derived.history_line(record))
         size += len(held[-1])
         if size >= transcripts.CHUNK:

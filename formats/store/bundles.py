@@ -1,4 +1,7 @@
-"""Files packed into a tar, and unpacked from a stranger's (docs/moving.md, "Bundles")."""
+"""Files packed into a tar, and unpacked from a stranger's (docs/moving.md, "Bundles").
+
+What an agent's JSON document carries of them is in `saved_files`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
+from unicodedata import normalize
 
 from agentsdir.formats.errors import AgentsdirError, Invalid, NotRecorded
 from agentsdir.formats.store.layout import DIRECTORY_MODE, FILE_MODE, checked_name
@@ -17,7 +21,7 @@ from agentsdir.formats.store.layout import DIRECTORY_MODE, FILE_MODE, checked_na
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agentsdir.formats.source import Source
+    from agentsdir.formats.source import Readable, Source
 
 
 GZIPPED = (".tar.gz", ".tgz")
@@ -84,9 +88,8 @@ def _pack(files: Mapping[str, Source], stream: IO[bytes], moment: int) -> None:
                     folders.add(folder)
                     archive.addfile(_entry(folder, tarfile.DIRTYPE, DIRECTORY_MODE, moment))
             entry = _entry(name, tarfile.REGTYPE, FILE_MODE, moment)
+            entry.size = files[name].size
             with files[name].open() as data:
-                entry.size = data.seek(0, os.SEEK_END)
-                data.seek(0)
                 archive.addfile(entry, data)
 
 
@@ -139,15 +142,58 @@ def _create(path: Path) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def unpack(stream: BinaryIO, folder: Path, limits: Limits = LIMITS) -> None:
+class Unpacking:
+    """Files of a stranger that are written into an empty folder of ours, each name checked.
+
+    Its methods raise `Invalid` (kind ``bad-bundle``) for a name that leads outside, that stands
+    twice, also in another case or form of Unicode, and for what is larger than the limits; the
+    caller removes what was written by then.
+    """
+
+    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._left = limits.size
+        self._seen: set[str] = set()
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder."""
+        _make_folders(self._folder, self._placed(name))
+
+    def write(self, name: str, data: Readable) -> None:
+        """Write a file."""
+        path = self._placed(name)
+        _make_folders(self._folder, path.parent)
+        with os.fdopen(_create(path), "wb") as written:
+            while piece := data.read(_CHUNK):
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise bad_bundle(f"its files have more than {self._limits.size} bytes")
+                written.write(piece)
+
+    def _placed(self, name: str) -> Path:
+        try:
+            name = checked_name(name)
+        except Invalid as error:
+            raise bad_bundle(error.message) from error
+        # Many systems take two such names for one.
+        same = normalize("NFC", normalize("NFC", name).casefold())
+        if same in self._seen:
+            raise bad_bundle(f"{name!r} stands twice in it, perhaps in another case or form")
+        self._seen.add(same)
+        if len(self._seen) > self._limits.entries:
+            raise bad_bundle(f"it has more than {self._limits.entries} entries")
+        return self._folder / name
+
+
+def unpack(stream: Readable, folder: Path, limits: Limits = LIMITS) -> None:
     """Take files out of a tar, gzipped or not, into an empty folder of ours.
 
     Raises `Invalid` (kind ``bad-bundle``) for what is no tar, holds anything but plain files and
-    folders, names a place twice or outside, or is larger than the limits; the caller removes what
-    was taken out by then.
+    folders, and what `Unpacking` raises; the caller removes what was taken out by then.
     """
     head = stream.read(len(_GZIP))
-    again: Any = _Again(head, stream)
+    again: Any = Again(head, stream)
     try:
         with tarfile.open(
             fileobj=again,
@@ -155,42 +201,27 @@ def unpack(stream: BinaryIO, folder: Path, limits: Limits = LIMITS) -> None:
             tarinfo=_Entry,
             bufsize=_CHUNK,
         ) as archive:
-            _take(archive, folder, limits)
+            _take(archive, Unpacking(folder, limits))
     except _UNREADABLE as error:
-        raise _bad(f"it is no tar that can be read: {error}") from error
+        raise bad_bundle(f"it is no tar that can be read: {error}") from error
     except OSError as error:
-        raise _bad(f"it cannot be unpacked: {error.strerror or error}") from error
+        raise bad_bundle(f"it cannot be unpacked: {error.strerror or error}") from error
 
 
-def _take(archive: tarfile.TarFile, folder: Path, limits: Limits) -> None:
-    seen: set[str] = set()
-    left = limits.size
+def _take(archive: tarfile.TarFile, into: Unpacking) -> None:
     # It would keep every header for as long as it is open.
     remembered: list[tarfile.TarInfo] = vars(archive)["members"]
     while (entry := archive.next()) is not None:
         remembered.clear()
-        try:
-            name = checked_name(entry.name)
-        except Invalid as error:
-            raise _bad(error.message) from error
-        if name in seen:
-            raise _bad(f"{name!r} stands twice in it")
-        seen.add(name)
-        if len(seen) > limits.entries:
-            raise _bad(f"it has more than {limits.entries} entries")
-        path = folder / name
-        _make_folders(folder, path if entry.isdir() else path.parent)
         if entry.isdir():
+            into.make_folder(entry.name)
             continue
-        if not entry.isreg() or entry.issparse():
-            raise _bad(f"{name!r} is neither a plain file nor a folder")
-        left -= entry.size
-        if left < 0 or entry.size < 0:
-            raise _bad(f"its files have more than {limits.size} bytes")
+        if not entry.isreg() or entry.issparse() or entry.size < 0:
+            raise bad_bundle(f"{entry.name!r:.200} is neither a plain file nor a folder")
         data = archive.extractfile(entry)
         assert data is not None
-        with data, os.fdopen(_create(path), "wb") as written:
-            shutil.copyfileobj(data, written, _CHUNK)
+        with data:
+            into.write(entry.name, data)
 
 
 class _Entry(tarfile.TarInfo):
@@ -200,27 +231,28 @@ class _Entry(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         entry = super().frombuf(buf, encoding, errors)
         if entry.type == tarfile.XGLTYPE:
-            raise _bad("it has a header for all entries")
+            raise bad_bundle("it has a header for all entries")
         if entry.type in _EXTENDED and entry.size > _MAX_HEADER:
-            raise _bad(f"it has a header of {entry.size} bytes")
+            raise bad_bundle(f"it has a header of {entry.size} bytes")
         return entry
 
 
-class _Again:
+class Again:
     """A stream whose first bytes were read already."""
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, rest: Readable) -> None:
         self._head = head
         self._rest = rest
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes."""
         piece, self._head = self._head[:size], self._head[size:]
         return piece + self._rest.read(size - len(piece)) if len(piece) < size else piece
 
 
-def _bad(reason: str) -> Invalid:
-    return Invalid(f"the bundle is not taken: {reason}", kind="bad-bundle")
+def bad_bundle(reason: str, hint: str | None = None) -> Invalid:
+    """Return the error of a bundle that is not taken."""
+    return Invalid(f"the bundle is not taken: {reason}", hint=hint, kind="bad-bundle")
 
 
 @contextmanager

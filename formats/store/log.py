@@ -139,13 +139,20 @@ def open_log(path: Path, start: int = 0) -> BinaryIO:
     return stream
 
 
-def read_records(path: Path, start: Position | None = None) -> Iterator[Record]:
+def read_records(
+    path: Path, start: Position | None = None, *, end: int | None = None
+) -> Iterator[Record]:
     """Yield the records of a log after `start`, passing over what is none.
+
+    Args:
+        end: the byte after the last record that is wanted.
 
     Raises as `open_plain` does.
     """
     with open_log(path, start.size if start else 0) as stream:
         for line in read_log(stream, str(path), start):
+            if end is not None and line.after.size > end:
+                return
             if line.record is not None:
                 yield line.record
 

@@ -14,7 +14,13 @@ from agentsdir.formats.errors import Invalid, NotRecorded, UnsafePath
 from agentsdir.formats.source import BUFFER, Source
 from agentsdir.formats.store import stamps
 from agentsdir.formats.store.files import entries, make_folder
-from agentsdir.formats.store.layout import FILE_MODE, TEMPORARY, open_plain, read_bytes
+from agentsdir.formats.store.layout import (
+    FILE_MODE,
+    TEMPORARY,
+    open_plain,
+    open_sized,
+    read_bytes,
+)
 from agentsdir.formats.store.stamps import Stamp, TranscriptStamp, read_stamps
 
 if TYPE_CHECKING:
@@ -439,6 +445,23 @@ def load_recorded(
         found[native] = (
             Source(native, path=path) if whole else beginning(path, entry["size"], native)
         )
+    return found
+
+
+def load_as_they_stand(
+    paths: AgentPaths, synced: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Source]:
+    """Return the stored transcripts and streams as far as they were synced, damaged or not.
+
+    Those that are missing are left out. Raises `UnsafePath`.
+    """
+    found = {}
+    for native, entry in sorted(synced.items()):
+        path = store_path(paths, native)
+        with suppress(FileNotFoundError):
+            descriptor, size = open_sized(path)
+            os.close(descriptor)
+            found[native] = beginning(path, min(size, entry["size"]), native)
     return found
 
 

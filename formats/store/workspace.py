@@ -323,6 +323,24 @@ def stored_files(paths: AgentPaths) -> dict[str, Source]:
     return found
 
 
+def files_as_they_stand(paths: AgentPaths) -> dict[str, Source]:
+    """Return the manifest and what stands beside it, by their paths in workspace/, damaged or not.
+
+    Raises `UnsafePath`.
+    """
+    _check_folders(paths)
+    return {
+        path.relative_to(paths.workspace).as_posix(): Source(path.name, path=path)
+        for path in [
+            paths.workspace / _MANIFEST,
+            *(Path(entry.path) for entry in files.entries(paths.workspace / _BLOBS)),
+        ]
+        if path.is_file()
+        and not path.is_symlink()
+        and (path.name == _MANIFEST or _is_digest(path.name))
+    }
+
+
 def _blob(paths: AgentPaths, entry: dict[str, Any]) -> bytes:
     path = paths.workspace / _BLOBS / entry["sha256"]
     try:

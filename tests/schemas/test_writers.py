@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsdir.engine import lookup
+from agentsdir.engine.bundle import saved_files
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.parse import find_sessions, parse_all
@@ -53,6 +54,7 @@ from agentsdir.formats.store.events import EVENTS
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.log import NO_LINE, Position, Record, encode_record
+from agentsdir.formats.store.saved_files import file_entries
 from agentsdir.formats.store.state import (
     HEAD,
     AgentState,
@@ -574,7 +576,9 @@ def outputs_are_valid(services: Services, paths: Any) -> None:
     kept = snapshot(timeline, services.now())
     assert undeclared("session-snapshot", kept) == []
     assert check_snapshot(kept) is kept
-    assert undeclared("session-saved", printed(saved_session(paths, reading.state))) == []
+    saved = saved_session(paths, reading.state)
+    saved["files"] = file_entries(saved_files(services.layout, paths, reading).files)
+    assert undeclared("session-saved", printed(saved)) == []
     assert (
         undeclared(
             "session-runtime", printed(runtime_session(services.layout, paths, reading.state))
