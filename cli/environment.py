@@ -32,6 +32,9 @@ ROOT_VARIABLE = "AGENTSDIR_ROOT"
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"
 HOOK_OF = "AGENTSDIR_HOOK"
 """The variable with the ids of the agents whose turns wait for the hook of this process."""
+HOOKED = "AGENTSDIR_HOOKED"
+"""The variable with the ids of the agents whose hooks led to this process, whether they wait for it
+or not, and `session-create` for that hook of any agent."""
 
 
 class FoundRoot(NamedTuple):
@@ -199,6 +202,11 @@ class Environment:
     def hook_of(self) -> list[str]:
         """The ids of the agents whose turns wait for the hook that started this process."""
         return self.variables.get(HOOK_OF, "").split()
+
+    @property
+    def hooked(self) -> frozenset[str]:
+        """The value of `AGENTSDIR_HOOKED`, in words."""
+        return frozenset(self.variables.get(HOOKED, "").split())
 
     def count_waits(self, limit: float | None = None) -> None:
         """Add up how long this command waits for locks, and note on stderr each wait of a second.

@@ -1,7 +1,7 @@
-"""Running the user's hooks (decision D34): `outgoing` and `tool-confirmation`.
+"""Finding and running the user's hooks (decision D34; docs/configuration.md, "Hooks").
 
 A hook is an executable that reads one JSON document and may print one. Hooks are in the user's
-configuration and never in a root (decision D33).
+configuration and never in a root (decision D33). `engine/hooks` says when each one runs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import cached_property, partial
 from typing import IO, TYPE_CHECKING, Any
 
 from agentsdir.adapters.processes import dying_with_parent, wait_for_end
 from agentsdir.cli.config import ownership_flaw
-from agentsdir.cli.environment import HOOK_OF
+from agentsdir.cli.environment import HOOK_OF, HOOKED
+from agentsdir.engine.hooks import SESSION_CREATE
 from agentsdir.engine.outbox import OUTGOING
+from agentsdir.engine.services import HookResult
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import HookFailed
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.cli.environment import Environment
+    from agentsdir.engine.services import RunHook
+    from agentsdir.formats.store.state import AgentState
 
 
 _MAX_REASON = 2000
@@ -32,18 +37,79 @@ _MAX_OUTPUT = 16 * 1024 * 1024
 """Bytes of a hook's output that are read."""
 
 
-def find_hook(env: Environment, name: str, agents: tuple[str, ...]) -> Path | None:
+TIME_LIMITS = {
+    "before-send": 60.0,
+    "after-send": 60.0,
+    "session-create": 60.0,
+    "session-close": 60.0,
+    "complete": 60.0,
+    "error": 60.0,
+}
+"""Seconds that a hook may take, by its name: a command, or the agent's next turn, waits for it."""
+_AGENTS = "agents"
+"""The folder with a folder of hooks for each agent that has its own."""
+
+
+class Hooks:
+    """The hooks of `TIME_LIMITS`. The folder is looked at once, so an object is for one command."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        try:
+            return frozenset(path.name for path in _folder(self._env).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return frozenset()
+        except OSError:  # `find_hook` says what is wrong with it
+            return frozenset(TIME_LIMITS)
+
+    def may_have(self, hook: str) -> bool:
+        """Return whether an agent may have a hook of this name."""
+        return hook in self._names or _AGENTS in self._names
+
+    def find(self, hook: str, state: AgentState) -> RunHook | None:
+        """Return what runs the hook of this name for an agent; None if there is none.
+
+        Where a hook of the agent led to this process, there is none: else it might never end.
+        """
+        env = self._env
+        if not env.hooked.isdisjoint((hook, state.agent_id)):
+            return None
+        names = (state.name or "", state.agent_id)
+        is_subagent = state.descriptor.get("type") == "subagent"
+        path = find_hook(env, hook, names, own_only=is_subagent)
+        return None if path is None else partial(_run_in_time, env, path)
+
+
+def _run_in_time(env: Environment, path: Path, document: dict[str, Any]) -> HookResult:
+    try:
+        said = jsontext.clean(document, set())
+        return run_hook(env, path, said, timeout=TIME_LIMITS[path.name])
+    except OSError as error:  # no space for its input
+        raise HookFailed(f"{path} cannot be asked: {error.strerror}", hook=path.name) from error
+
+
+def _folder(env: Environment) -> Path:
+    return env.config_folder / "hooks"
+
+
+def find_hook(
+    env: Environment, name: str, agents: tuple[str, ...], *, own_only: bool = False
+) -> Path | None:
     """Return the hook of a name: the first that is for one of `agents`, else that for all agents.
 
     Args:
         agents: the agent's name and id, in this order.
+        own_only: pass over the one for all agents.
 
     Raises `HookFailed` for a file in that place which is not an executable of this user: a hook
     must not be skipped because its file is wrong.
     """
-    folder = env.config_folder / "hooks"
-    own = [folder / "agents" / agent / name for agent in agents if _is_file_name(agent)]
-    for path in (*own, folder / name):
+    folder = _folder(env)
+    own = [folder / _AGENTS / agent / name for agent in agents if _is_file_name(agent)]
+    for path in own if own_only else (*own, folder / name):
         with suppress(FileNotFoundError, NotADirectoryError):
             _check(env, path, name)
             return path
@@ -71,15 +137,6 @@ def _check(env: Environment, path: Path, name: str) -> None:
         raise HookFailed(f"{path} {flaw}", hook=name)
 
 
-class HookResult:
-    """How a hook ended: its exit status, its output, and its standard error as `reason`."""
-
-    def __init__(self, status: int, out: bytes, err: bytes) -> None:
-        self.status = status
-        self.out = out
-        self.reason = err.decode(errors="replace").strip()[:_MAX_REASON]
-
-
 def run_hook(
     env: Environment, path: Path, document: dict[str, Any], *, timeout: float | None = None
 ) -> HookResult:
@@ -103,7 +160,7 @@ def run_hook(
                     stdin=given,
                     stdout=out,
                     stderr=err,
-                    env={**env.variables, HOOK_OF: _waiting(env, document)},
+                    env={**env.variables, **_variables(env, path.name, str(document["agent_id"]))},
                     start_new_session=True,
                     preexec_fn=dying_with_parent(),
                 )
@@ -119,14 +176,17 @@ def run_hook(
                 raise HookFailed(
                     f"{path} took longer than {timeout or 0:g} seconds", hook=path.name
                 )
-            answer = HookResult(status, _beginning(out), _beginning(err))
+            reason = _beginning(err).decode(errors="replace").strip()[:_MAX_REASON]
+            answer = HookResult(status, _beginning(out), reason)
     if status < 0:
         raise HookFailed(f"{path} was ended by signal {-status}", hook=path.name)
     return answer
 
 
-def _waiting(env: Environment, document: dict[str, Any]) -> str:
-    return " ".join((*env.hook_of, str(document["agent_id"])))
+def _variables(env: Environment, hook: str, agent_id: str) -> dict[str, str]:
+    # A new agent has no name yet by which its own hooks could be kept from making another.
+    led = {*env.hooked, agent_id, *([hook] if hook == SESSION_CREATE else [])}
+    return {HOOK_OF: " ".join((*env.hook_of, agent_id)), HOOKED: " ".join(sorted(led))}
 
 
 def _beginning(stream: IO[bytes]) -> bytes:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from agentsdir.adapters.processes import wait_for_end
 from agentsdir.adapters.protocol import Host
 from agentsdir.cli.config import PROVIDER_VARIABLE, default_provider, provider_config
-from agentsdir.cli.hooks import hand_out
+from agentsdir.cli.environment import HOOK_OF
+from agentsdir.cli.hooks import Hooks, hand_out
 from agentsdir.cli.trust import check_trust, is_private, trust_made
 from agentsdir.engine.services import ClientConfig, Services
 from agentsdir.formats.signals import sleep
@@ -55,12 +56,14 @@ def start_turn(
     root = paths.folder.parent.parent
     given = ["--root", str(root.resolve()), "send", paths.id, "--no-message"]
     given += ["--message-id", message_id, "--wait", "-1", *(["--alone"] if alone else [])]
+    # A hook does not wait for a process that is independent.
+    left_out = TURN_VARIABLES if alone else (*TURN_VARIABLES, HOOK_OF)
     process = subprocess.Popen(
         [sys.executable, "-c", program, *given],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if alone else subprocess.DEVNULL,
-        env={k: v for k, v in env.variables.items() if k not in TURN_VARIABLES},
+        env={k: v for k, v in env.variables.items() if k not in left_out},
         start_new_session=not alone,
     )
     return StartedProcess(process)
@@ -143,6 +146,7 @@ def services_of(env: Environment) -> Services:
         partial(is_private, env),
         partial(trust_made, env),
         local_day,
+        Hooks(env),
     )
     return services._replace(**env.overrides)
 

@@ -1,11 +1,21 @@
-"""What a program that uses the library wants to be called with (decision D34; docs/library.md)."""
+"""What a program that uses the library is called with (decision D34; docs/library.md).
+
+A callback that raises is recorded as `hook.failed`, once for each turn, and blocks nothing. Four of
+them are asked, and refuse if they raise: `on_before_send`, `on_tool_confirmation`,
+`on_before_persist`, `on_before_restore`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.formats.errors import UsageError
+from agentsdir.adapters.protocol import Decision
+from agentsdir.engine.hooks import cancelled, checked_content, queued_content, record_failure
+from agentsdir.engine.limits import TickCounter
+from agentsdir.formats.blocks import MAIN, as_usage, is_beyond, less_usage, no_usage
+from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
@@ -13,11 +23,21 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentsdir.adapters.protocol import Content, Decision, ToolRequest
+    from agentsdir.adapters.protocol import Content, ToolRequest
+    from agentsdir.engine.inbox import Message
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.runner import SessionRef
+    from agentsdir.engine.services import Services
     from agentsdir.formats.blocks import StreamEvent, Usage
     from agentsdir.formats.store.layout import AgentPaths
+
+
+class Cancel(Exception):
+    """Raised by a callback that is asked: it says no, with a reason, and has not failed."""
+
+    def __init__(self, reason: str = "a callback said no") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,194 @@ class Callbacks:
     on_before_restore: Callable[[str, dict[str, Any]], dict[str, Any] | bool | None] | None = None
     on_after_restore: Callable[[SessionRef, dict[str, Any]], None] | None = None
 
+    def merged(self, inner: Callbacks) -> Callbacks:
+        """Return callbacks that call these first, then those of `inner`.
+
+        Of those that return something, the second gets what the first returned. A no of the first
+        is final, and a tool call is decided by the first that answers.
+        """
+        return Callbacks(
+            **{
+                field.name: _both(field.name, getattr(self, field.name), getattr(inner, field.name))
+                for field in fields(Callbacks)
+            }
+        )
+
+
+NO_CALLBACKS = Callbacks()
+_CHANGING = ("on_before_send", "on_before_persist", "on_before_restore")
+
+
+def _both(name: str, first: Any, then: Any) -> Any:
+    if first is None or then is None:
+        return first or then
+    if name == "on_tool_confirmation":
+        return partial(_first_answer, first, then)
+    return partial(_one_after_the_other if name in _CHANGING else _each, first, then)
+
+
+def _each(first: Callable[..., None], then: Callable[..., None], *given: Any) -> None:
+    try:
+        first(*given)
+    finally:
+        then(*given)
+
+
+def _first_answer(first: Callable[..., Any], then: Callable[..., Any], request: Any) -> Any:
+    answer = first(request)
+    return then(request) if answer is None else answer
+
+
+def _one_after_the_other(
+    first: Callable[..., Any], then: Callable[..., Any], of: Any, value: Any
+) -> Any:
+    changed = first(of, value)
+    if changed is False:
+        return False
+    changed = value if changed is None or changed is True else changed
+    again = then(of, changed)
+    return changed if again is None or again is True else again
+
+
+class SessionCallbacks:
+    """The callbacks of one session, with what becomes of their failures.
+
+    Args:
+        services: of the root in whose logs failures are recorded.
+        paths: of the session's agent.
+        session: what the callbacks get of it.
+    """
+
+    def __init__(
+        self, callbacks: Callbacks, services: Services, paths: AgentPaths, session: SessionRef
+    ) -> None:
+        self._callbacks = callbacks
+        self._services = services
+        self._paths = paths
+        self._session = session
+        self._failed: set[str] = set()
+
+    def tell(self, name: str, *given: Any) -> None:
+        """Call one that only listens. What it raises is recorded, and noted, the first time."""
+        callback = getattr(self._callbacks, name)
+        if callback is None:
+            return
+        try:
+            callback(*given)
+        except Exception as error:  # noqa: BLE001, it is the program's
+            self._record(name, error)
+
+    def session_created(self) -> None:
+        """Call `on_session_create`."""
+        self.tell("on_session_create", self._session)
+
+    def session_closed(self) -> None:
+        """Call `on_session_close`."""
+        self.tell("on_session_close", self._session)
+
+    def after_send(self, result: TurnResult) -> None:
+        """Call `on_after_send`."""
+        self.tell("on_after_send", self._session, result)
+
+    def after_persist(self, snapshot: dict[str, Any]) -> None:
+        """Call `on_after_persist`."""
+        self.tell("on_after_persist", self._session, snapshot)
+
+    def after_restore(self, snapshot: dict[str, Any]) -> None:
+        """Call `on_after_restore`."""
+        self.tell("on_after_restore", self._session, snapshot)
+
+    def before_send(self, message: Message) -> Message:
+        """Call `on_before_send`, and return the message to send.
+
+        A message whose id is in the log is returned as it was queued then. Raises
+        `SessionStateError` (kind ``cancelled``) if the callback raises `Cancel`, and `HookFailed`
+        if it fails or returns no content.
+        """
+        ask = self._callbacks.on_before_send
+        if ask is None:
+            return message
+        if (there := queued_content(self._paths, message)) is not None:
+            return message._replace(content=there)
+        name = "on_before_send"
+        try:
+            changed = ask(self._session, message.content)
+        except Cancel as no:
+            raise cancelled(no.reason) from no
+        except Exception as error:
+            raise self._failure(name, error) from error
+        if changed is None:
+            return message
+        content = checked_content(changed)
+        if content is None:
+            raise self._failure(name, TypeError("it returned no content"))
+        return message._replace(content=content)
+
+    def tool_decision(self, request: ToolRequest) -> Decision | None:
+        """Call `on_tool_confirmation`; None leaves the call to the user's hook and rules.
+
+        Raises `HookFailed` if it fails, which denies the call.
+        """
+        ask = self._callbacks.on_tool_confirmation
+        if ask is None:
+            return None
+        try:
+            answer = ask(request)
+        except Cancel as no:
+            return Decision(allowed=False, reason=no.reason)
+        except Exception as error:
+            raise _as_failure("on_tool_confirmation", error) from error
+        if isinstance(answer, bool):
+            return Decision(allowed=answer, reason="" if answer else "a callback said no")
+        if answer is None or isinstance(answer, Decision):
+            return answer
+        raise _as_failure("on_tool_confirmation", TypeError("it returned no decision"))
+
+    def before_persist(self, snapshot: dict[str, Any]) -> dict[str, Any] | None:
+        """Call `on_before_persist`; return the snapshot to save, None to save none.
+
+        Nothing is saved where it raises, either; what is no `Cancel` is recorded.
+        """
+        ask = self._callbacks.on_before_persist
+        if ask is None:
+            return snapshot
+        try:
+            return _snapshot(ask(self._session, snapshot), snapshot)
+        except Cancel:
+            return None
+        except Exception as error:  # noqa: BLE001, it is the program's
+            self._record("on_before_persist", error)
+            return None
+
+    def before_restore(self, snapshot: dict[str, Any]) -> dict[str, Any]:
+        """Call `on_before_restore`; return the snapshot to restore.
+
+        Raises `SessionStateError` (kind ``cancelled``) if it returns False or raises `Cancel`, and
+        `HookFailed` if it fails. Nothing is recorded: the agent is left as it is.
+        """
+        ask = self._callbacks.on_before_restore
+        if ask is None:
+            return snapshot
+        try:
+            made = _snapshot(ask(self._paths.id, snapshot), snapshot)
+        except Cancel as no:
+            raise restore_cancelled(no.reason) from no
+        except Exception as error:
+            raise _as_failure("on_before_restore", error) from error
+        if made is None:
+            raise restore_cancelled("a callback said no")
+        return made
+
+    def _failure(self, name: str, error: Exception) -> HookFailed:
+        failed = _as_failure(name, error)
+        record_failure(self._services, self._paths, name, failed.message)
+        return failed
+
+    def _record(self, name: str, error: Exception) -> None:
+        if name not in self._failed:
+            self._failed.add(name)
+            self._services.notify_user(self._failure(name, error).message)
+
 
 class LoggedSession:
     """A session as its log has it, where it is no app's (`SessionRef`)."""
@@ -87,3 +295,107 @@ class LoggedSession:
     def snapshot(self) -> dict[str, Any]:
         """Raise `UsageError`: an app's session has snapshots."""
         raise UsageError("this session has no app, so there is no snapshot", kind="no-snapshot")
+
+
+def restore_cancelled(reason: str) -> SessionStateError:
+    """Return the error for a session that was not restored."""
+    return SessionStateError(f"the session was not restored: {reason}", kind="cancelled")
+
+
+def _as_failure(name: str, error: Exception) -> HookFailed:
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return HookFailed(f"the callback {name} failed: {said}", hook=name)
+
+
+def _snapshot(answer: Any, given: dict[str, Any]) -> dict[str, Any] | None:
+    if answer is None or answer is True:
+        return given
+    if answer is False:
+        return None
+    if not isinstance(answer, dict):
+        raise TypeError("it returned no snapshot")
+    return answer
+
+
+class TurnCallbacks:
+    """The callbacks of one turn: its events, its model calls, and its end.
+
+    The turn may run in this process, or be read from the log after another process has run it.
+
+    Args:
+        on_event: gets each event before the callbacks do.
+    """
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        session: SessionCallbacks,
+        on_event: Callable[[StreamEvent], None],
+    ) -> None:
+        self.session = session
+        self._execution_id = ""
+        self._on_event = on_event
+        self._shows_events = callbacks.on_event is not None
+        self._shows_ticks = bool(callbacks.on_tick_start or callbacks.on_tick_end)
+        self._counter = TickCounter(None)
+        self._is_told = False
+        self._tick = 0
+        self._in_tick = False
+        self._spent: Usage | None = None
+        self._spent_before: Usage | None = no_usage()
+
+    @property
+    def take(self) -> Callable[[StreamEvent], None]:
+        """What is to be called with each event."""
+        return self._take if self._shows_events or self._shows_ticks else self._on_event
+
+    def begin(self, execution_id: str) -> None:
+        """Begin the turn of this id."""
+        self._execution_id = execution_id
+
+    def begin_tick(self) -> None:
+        """Begin a model call. Without it, a call begins with the first block of its answer."""
+        self._is_told = True
+        self._next_tick()
+
+    def end(self, result: TurnResult | None, error: BaseException | None) -> None:
+        """End the turn: with its result, or with the error that it ended with."""
+        self._end_tick()
+        if error is None:
+            self.session.tell("on_complete", result)
+        else:
+            self.session.tell("on_error", error)
+
+    def _take(self, event: StreamEvent) -> None:
+        if self._shows_ticks:
+            self._count(event)
+        self._on_event(event)
+        if self._shows_events:
+            self.session.tell("on_event", event)
+
+    def _count(self, event: StreamEvent) -> None:
+        before = self._counter.count
+        self._counter.is_beyond(event)
+        if self._counter.count > before and not self._is_told:
+            self._next_tick()
+        if event["type"] == "metadata_update" and event["conversationId"] == MAIN:
+            self._spent = as_usage(event["metadata"].get("usage")) or self._spent
+
+    def _next_tick(self) -> None:
+        self._end_tick()
+        self._tick += 1
+        self._in_tick = True
+        self.session.tell("on_tick_start", self._tick, self._execution_id)
+
+    def _end_tick(self) -> None:
+        if not self._in_tick:
+            return
+        self._in_tick = False
+        # What a provider reports is the sum over the turn up to then.
+        whole, before = self._spent, self._spent_before
+        spent: Usage | None = None
+        if whole is not None and before is not None:
+            # A stand-in counts from zero again.
+            spent = whole if is_beyond(before, whole) else less_usage(whole, before)
+        self.session.tell("on_tick_end", self._tick, spent)
+        self._spent, self._spent_before = None, whole

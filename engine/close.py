@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.cancel import request_cancel, running_turn, wait_for_turns, wake_holders
 from agentsdir.engine.create import check_native, check_unique, check_unused
+from agentsdir.engine.hooks import session_closed
 from agentsdir.engine.lookup import ancestors, descendants, hold_create_lock
 from agentsdir.engine.notices import Step, abort_pending_steps, apply_steps, subagent_blocks
 from agentsdir.engine.providers import change_native
@@ -203,11 +204,15 @@ def remove_if_finished(services: Services, paths: AgentPaths) -> bool:
     """
     try:
         # Before any lock is asked for: nearly every agent stays.
-        return is_finished(read_agent(paths).state) and remove_agent(
-            services, paths, only_if=is_finished
-        )
+        state = read_agent(paths).state
+        if not is_finished(state):
+            return False
+        removed = remove_agent(services, paths, only_if=is_finished)
     except (Busy, Invalid, NoSuchAgent):
         return False
+    if removed and state.session.state is not SessionState.TERMINATED:
+        session_closed(services, paths, "finished", state)
+    return removed
 
 
 def is_finished(state: AgentState) -> bool:
@@ -276,6 +281,9 @@ def close(services: Services, paths: AgentPaths) -> CloseResult:
                         refused.append((listed.paths, error))
     finally:
         wake_holders([one.turn for one in closed if one.turn is not None])
+    for number, one in enumerate(closed):
+        if not one.before:
+            session_closed(services, one.paths, "parent" if number else "close")
     for one in reversed(closed):
         remove_if_finished(services, one.paths)
     return CloseResult(closed, refused)

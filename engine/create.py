@@ -19,6 +19,7 @@ from agentsdir.adapters.protocol import (
 )
 from agentsdir.engine import lookup
 from agentsdir.engine.follow import session_of_agent
+from agentsdir.engine.hooks import session_created
 from agentsdir.engine.lookup import (
     FOREGROUND,
     ancestors,
@@ -120,7 +121,9 @@ def create_agent(services: Services, wanted: NewAgent) -> str:
     """
     wanted = _checked(services, wanted)
     with hold_root(services) as index:
-        return make_agent(services, wanted, index)
+        agent_id = make_agent(services, wanted, index)
+    session_created(services, services.layout.agent(agent_id), "new")
+    return agent_id
 
 
 def _checked(services: Services, wanted: NewAgent) -> NewAgent:
@@ -515,6 +518,7 @@ def fork_agent(
             files = forked_files(provider, saved, state.native["id"], native["id"], findings.append)
             findings += import_transcripts(made, architecture, files, services.now())
         index.add(agent_id)
+    session_created(services, layout.agent(agent_id), "forked")
     return CreatedAgent(agent_id, findings)
 
 
@@ -610,6 +614,7 @@ def adopt(
     if is_moved:
         named = f", not in {session.cwd} as its transcript says" if session.cwd else ""
         services.notify_user(f"the agent works in {here}{named}; --cwd DIR chooses another folder")
+    session_created(services, layout.agent(agent_id), "adopted")
     return CreatedAgent(agent_id, findings)
 
 
@@ -727,7 +732,10 @@ def find_or_create(services: Services, wanted: NewAgent) -> Target:
         else:
             agent_id = found.id
         lookup.write_route(layout, key, agent_id, services.disk)
-    return Target(layout.agent(agent_id), made)
+    target = Target(layout.agent(agent_id), made)
+    if made:
+        session_created(services, target.paths, "new")
+    return target
 
 
 def _key(layout: Layout, wanted: NewAgent) -> Key:

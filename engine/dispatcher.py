@@ -13,9 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.budget import Meter, check_budget
+from agentsdir.engine.callbacks import TurnCallbacks
 from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import remove_if_finished
 from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, check_runner
+from agentsdir.engine.hooks import message_to_send, turn_ended
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import pending_children, subagent_blocks
 from agentsdir.engine.outbox import deliver_waiting
@@ -114,11 +116,16 @@ def send_message(
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
             check_folder(paths, known)
+        callbacks = options.extensions.session_callbacks(services, paths)
+        message = message_to_send(services, paths, callbacks.before_send(message))
         queued = enqueue_and_read(services, paths, message)
         dispatcher.known[paths.id] = queued.state
         if options.on_queued is not None:
             options.on_queued(queued.message_id)
-        return dispatcher.run_until(paths, queued.message_id, options, wait=limits.turn)
+        after = callbacks.after_send
+        return dispatcher.run_until(
+            paths, queued.message_id, options, wait=limits.turn, on_result=after
+        )
 
 
 def run_inbox(
@@ -239,19 +246,28 @@ class Dispatcher:
         self._on_others: Callable[[], None] | None = None
 
     def run_until(
-        self, paths: AgentPaths, message_id: str, options: TurnOptions, *, wait: float
+        self,
+        paths: AgentPaths,
+        message_id: str,
+        options: TurnOptions,
+        *,
+        wait: float,
+        on_result: Callable[[TurnResult], None] | None = None,
     ) -> TurnResult:
         """Run an agent's messages up to one of them, and what results; return that one's result.
 
         Args:
             options: for the turn of that message.
             wait: seconds to wait for another turn to end; negative waits for ever.
+            on_result: called with that one's result, before what results from it is run.
 
         Raises what `send_message` raises.
         """
         self._keep_options(paths, options)
         own = self._run_until(paths, message_id, options, wait, recorded=True)
         assert own is not None
+        if on_result is not None:
+            on_result(own)
         # A cancelled process should exit soon: new processes run what is left, if it can start any.
         may_start = self._services.start_turn is not None
         self._starts_processes = may_start and isinstance(own.error, TurnCancelled)
@@ -314,7 +330,7 @@ class Dispatcher:
                         state = self._current(paths, held)
                 if own is None and recorded:
                     # An ephemeral agent may be removed once `.turn` is free.
-                    own = _recorded_or_failed(paths, message_id, options)
+                    own = _recorded_or_failed(self._services, paths, message_id, options)
         except SlotsHeld as error:
             raise SlotsHeld(f"{error.message}; {queued}", hint=error.hint) from None
         except BudgetSpent as error:
@@ -376,10 +392,14 @@ class Dispatcher:
         turn = Turn(self._services, paths, acquired.state, held, message, options, lease)
         try:
             result = turn.run()
+        except BaseException as error:
+            self._end_turn(turn, message, turn.aborted, error)
+            raise
         finally:
             self.known[paths.id] = turn.state
         if options.on_end is not None:
             options.on_end(result)
+        self._end_turn(turn, message, result, result.error)
         if turn.state.undelivered:
             deliver_waiting(self._services, paths, turn.state, since)
         if result.error is None:
@@ -388,6 +408,27 @@ class Dispatcher:
             for notice in result.notices:
                 self._deferred.append(partial(self._run_queued, notice))
         return result
+
+    def _end_turn(
+        self,
+        turn: Turn,
+        message: dict[str, Any] | None,
+        result: TurnResult | None,
+        error: BaseException | None,
+    ) -> None:
+        """Call the callbacks and run the hooks for the end of a turn, if it had begun.
+
+        Args:
+            result: None if the log does not have the end.
+        """
+        if result is None:
+            if turn.has_started:
+                turn.callbacks.end(None, error)
+            return
+        if error is not None and not isinstance(error, AgentsdirError):
+            error = Ending(aborted=turn.abort_reason).as_error()
+        turn.callbacks.end(result, error)
+        turn_ended(self._services, turn.paths, turn.state, message, result, error)
 
     def check_budget(self, paths: AgentPaths, state: AgentState) -> None:
         """Raise `BudgetSpent` if the agent has spent its budget."""
@@ -485,19 +526,33 @@ def _check_needs_no_prompt(paths: AgentPaths, state: AgentState) -> None:
         )
 
 
-def _recorded_or_failed(paths: AgentPaths, message_id: str, options: TurnOptions) -> TurnResult:
+def _recorded_or_failed(
+    services: Services, paths: AgentPaths, message_id: str, options: TurnOptions
+) -> TurnResult:
+    """Return the result of a message that another process ran, with all callbacks called."""
+    session = options.extensions.session_callbacks(services, paths)
+    callbacks = TurnCallbacks(options.extensions.callbacks, session, options.on_event)
     try:
-        return recorded_result(paths, message_id, options.on_event)
+        result = recorded_result(paths, message_id, callbacks.take, callbacks.begin)
     except AgentsdirError as error:
-        return TurnResult(message_id, None, "failed", "", None, None, error=error)
+        result = TurnResult(message_id, None, "failed", "", None, None, error=error)
+    callbacks.end(result, result.error)
+    return result
 
 
 def recorded_result(
-    paths: AgentPaths, message_id: str, on_event: Callable[[StreamEvent], None]
+    paths: AgentPaths,
+    message_id: str,
+    on_event: Callable[[StreamEvent], None],
+    on_start: Callable[[str], None] = lambda _turn_id: None,
 ) -> TurnResult:
     """Return the result of a message that another process ran, from the log.
 
-    `on_event` is called with the events that `replay` makes of its turn. Raises `ProviderError`
+    Args:
+        on_event: called with the events that `replay` makes of its turn.
+        on_start: called with the turn's id before that.
+
+    Raises `ProviderError`
     when the turn failed, and `SessionStateError` when the agent was closed before it.
     """
     turn_id: str | None = None
@@ -510,6 +565,7 @@ def recorded_result(
             is_closed = data.get("to") == SessionState.TERMINATED
         if record.event == "turn.start" and message_id in data.get("message_ids", ()):
             turn_id, began = data["turn_id"], record.ts
+            on_start(turn_id)
         elif record.event == "message.delivered" and turn_id is None:
             if data.get("message_id") == message_id:
                 if is_closed:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from agentsdir.adapters.protocol import runner_methods_of
-from agentsdir.engine.callbacks import Callbacks
+from agentsdir.engine.callbacks import NO_CALLBACKS, Callbacks, LoggedSession, SessionCallbacks
 from agentsdir.engine.runner import overrides
 from agentsdir.formats.errors import UsageError
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import Provider
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
+    from agentsdir.engine.services import Services
     from agentsdir.engine.tools import Tool
+    from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
 
 
@@ -35,11 +37,16 @@ class Extensions(NamedTuple):
         spawn: what tools spawn with.
     """
 
-    callbacks: Callbacks = Callbacks()
+    callbacks: Callbacks = NO_CALLBACKS
     tools: Mapping[str, Tool] = MappingProxyType({})
     runner: ExecutionRunner | None = None
     session: SessionRef | None = None
     spawn: Callable[..., Any] = no_spawn
+
+    def session_callbacks(self, services: Services, paths: AgentPaths) -> SessionCallbacks:
+        """Return the callbacks with what becomes of their failures."""
+        session = self.session or LoggedSession(paths)
+        return SessionCallbacks(self.callbacks, services, paths, session)
 
 
 NO_EXTENSIONS = Extensions()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from agentsdir.engine.hooks import message_to_send
 from agentsdir.engine.inbox import enqueue
 from agentsdir.engine.turn import check_can_run
 from agentsdir.formats.errors import SessionStateError, UsageError
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from agentsdir.engine.services import Services
     from agentsdir.formats.store.agent import AgentWriter
     from agentsdir.formats.store.layout import AgentPaths
+
+
+def queue(services: Services, paths: AgentPaths, message: Message) -> str:
+    """Put a message into an inbox, after the user's hook was asked; return its id.
+
+    Raises what `message_to_send` and `enqueue` raise.
+    """
+    return enqueue(services, paths, message_to_send(services, paths, message))
 
 
 @contextmanager
@@ -50,7 +59,7 @@ def queue_from_turn(
     """
     with turn_writer(services, sender, turn_id):
         pass  # raises for a turn that is over
-    return enqueue(services, target, message)
+    return queue(services, target, message)
 
 
 def send_from_turn(
@@ -63,6 +72,7 @@ def send_from_turn(
     if message.sync and target.id == sender.id:
         raise UsageError("an agent cannot wait for its own answer", hint="leave --sync out")
     check_can_run(read_agent(target).state)
+    message = message_to_send(services, target, message)
     message = message._replace(id=message.id or services.ids.agent())
     data = {"message_id": message.id, "to": target.id, "turn_id": turn_id}
     # First: if the turn is over, the message is not sent.

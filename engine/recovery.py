@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine.hooks import turn_ended
 from agentsdir.engine.inbox import find_message
 from agentsdir.engine.lookup import each_of, find_readable
 from agentsdir.engine.notices import (
@@ -18,7 +19,7 @@ from agentsdir.engine.notices import (
     resent_step,
 )
 from agentsdir.engine.providers import NativeRecords, return_to_primary
-from agentsdir.engine.result import Ending
+from agentsdir.engine.result import Ending, TurnResult
 from agentsdir.engine.sync import lost_streams
 from agentsdir.formats.blocks import block_key, make_block
 from agentsdir.formats.store.agent import read_agent, write_agent
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.engine.services import Services
+    from agentsdir.formats.errors import AgentsdirError
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
@@ -77,6 +79,7 @@ def end_crashed_turn(services: Services, paths: AgentPaths, state: AgentState) -
         with write_agent(paths, disk=services.disk, known=state) as writer:
             for path in plan.streams:
                 writer.remove(path)
+    plan.run_hooks(services, paths, state)
     return state
 
 
@@ -123,11 +126,25 @@ class RecoveryRecords:
 class CrashPlan(NamedTuple):
     """The steps that end an open turn, in order.
 
-    `streams` are those of the turn that the log has in full afterwards.
+    `streams` are those of the turn that the log has in full afterwards. `ended` is how the turn
+    ended, and `message` what it ran, as it stood in the inbox.
     """
 
     steps: list[Step]
     streams: list[Path]
+    ended: TurnResult | None = None
+    error: AgentsdirError | None = None
+    message: dict[str, Any] | None = None
+
+    def run_hooks(self, services: Services, paths: AgentPaths, state: AgentState) -> None:
+        """Run the hooks for the end of the turn, which its own process did not live to do.
+
+        Args:
+            state: the agent's, after the steps.
+        """
+        if self.ended is not None:
+            result = self.ended.of_agent(state)
+            turn_ended(services, paths, state, self.message, result, self.error)
 
 
 def plan_crash(
@@ -171,7 +188,16 @@ def plan_crash(
         summary = f"settled message {message_id}: {outcome}"
         steps.append(Step(summary, "message.delivered", delivered))
     redundant = [stream.path for stream in streams if stream.is_redundant]
-    return CrashPlan([*steps, *_pending_steps_if_closed(layout, state)], redundant)
+    ended = TurnResult(
+        next(iter(turn["messageIds"]), None), turn_id, outcome, ending.text, None, None
+    )
+    return CrashPlan(
+        [*steps, *_pending_steps_if_closed(layout, state)],
+        redundant,
+        ended if ending.is_success else ended._replace(response=""),
+        ending.as_error(),
+        message,
+    )
 
 
 def _pending_steps_if_closed(layout: Layout, state: AgentState) -> list[Step]:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine import workers
 from agentsdir.engine.close import is_finished_but_for_turn, remove_if_finished, unfinished_steps
+from agentsdir.engine.hooks import session_closed
 from agentsdir.engine.lookup import hold_create_lock, make_index
 from agentsdir.engine.notices import Step, apply_steps, loss_steps
 from agentsdir.engine.outbox import UntriedTexts, deliver_waiting
 from agentsdir.engine.recovery import (
+    CrashPlan,
     RecoveryRecords,
     agents_with_unsent,
     missing_child_steps,
@@ -108,7 +110,8 @@ class _Plan(NamedTuple):
 
     `runs` is whether a dead holder's program still does; the next holder ends it. `offers_texts` is
     whether a text waits that a hook, if there is one, has not been given: no action before it was
-    done. `removes` is whether the agent is removed in the end.
+    done. `removes` is whether the agent is removed in the end, `closes` whether it is closed as
+    an ancestor was.
     """
 
     survey: _Survey
@@ -119,9 +122,10 @@ class _Plan(NamedTuple):
     files: list[str]
     leftovers: list[Path]
     steps: list[Step]
-    streams: list[Path]
+    crash: CrashPlan
     offers_texts: bool
     removes: bool
+    closes: bool
     findings: tuple[Finding, ...]
 
     @property
@@ -138,7 +142,7 @@ class _Plan(NamedTuple):
             *(f"rebuilt {name}" for name in self.files),
             *(f"removed {path.name}" for path in self.leftovers),
             *(step.summary for step in self.steps),
-            *(f"removed {path.name}" for path in self.streams),
+            *(f"removed {path.name}" for path in self.crash.streams),
             *([_REMOVED] if self.removes else []),
         )
 
@@ -453,9 +457,10 @@ def _plan(
         survey.files,
         [path for path in files.leftovers(paths.folder) if path not in copies],
         steps,
-        crash.streams,
+        crash,
         survey.texts.is_waiting(reading.state) and _may_deliver(services, reading.state),
         is_finished_but_for_turn(reading.state),
+        bool(ending),
         findings,
     )
 
@@ -479,11 +484,14 @@ def _carry_out(services: Services, paths: AgentPaths, plan: _Plan, done: list[st
                 done.append(f"removed {path.name}")
             state = writer.state
     state = apply_steps(services, paths, state, plan.steps, done)
-    if plan.streams:
+    if plan.crash.streams:
         with write_agent(paths, disk=services.disk, known=state) as writer:
-            for path in plan.streams:
+            for path in plan.crash.streams:
                 writer.remove(path)
                 done.append(f"removed {path.name}")
+    plan.crash.run_hooks(services, paths, state)
+    if plan.closes:
+        session_closed(services, paths, "parent", state)
     if state.session.state is not SessionState.ACTIVE:
         Slots(services.layout).leave(paths.id)
     written = any(step.event == "outgoing" for step in plan.steps)

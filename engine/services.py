@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from agentsdir.adapters.protocol import Host
 from agentsdir.adapters.registry import WITHOUT_CLIENT
@@ -35,6 +35,22 @@ if TYPE_CHECKING:
         def interrupt(self) -> None:
             """Ask the process to end its turn."""
 
+    RunHook: TypeAlias = Callable[[dict[str, Any]], "HookResult"]
+
+    class UserHooks(Protocol):
+        """The executable hooks in the user's configuration folder."""
+
+        def may_have(self, hook: str) -> bool:
+            """Return whether an agent may have a hook of this name; it costs next to nothing."""
+
+        def find(self, hook: str, state: AgentState) -> RunHook | None:
+            """Return what runs the hook of this name for an agent; None if there is none.
+
+            What it returns takes the document that the hook reads, and raises `HookFailed` if the
+            hook cannot run, takes too long, or is ended by a signal. Raises `HookFailed` for a file
+            that is no executable of the user's.
+            """
+
     class StartTurn(Protocol):
         """Starts a `TurnProcess`."""
 
@@ -46,6 +62,26 @@ if TYPE_CHECKING:
             alone: bool,
         ) -> TurnProcess:
             """Start one. It outlives this process unless it is `alone`. Raises `OSError`."""
+
+
+class HookResult(NamedTuple):
+    """How a hook ended: its exit status, its output, and its standard error as `reason`."""
+
+    status: int
+    out: bytes
+    reason: str
+
+
+class NoHooks:
+    """The hooks where there is no user."""
+
+    def may_have(self, hook: str) -> bool:  # noqa: D102, `UserHooks` describes them
+        del hook
+        return False
+
+    def find(self, hook: str, state: AgentState) -> RunHook | None:  # noqa: D102
+        del hook, state
+        return None
 
 
 class ClientConfig(NamedTuple):
@@ -96,6 +132,7 @@ class Services(NamedTuple):
             is inside an agents directory. Nothing is restored to such a path.
         on_root_created: called after this command has created the agents directory.
         local_day: returns when the day begins and ends that a moment is in.
+        hooks: the user's executable hooks, but for those of the two fields above.
     """
 
     layout: Layout
@@ -113,3 +150,4 @@ class Services(NamedTuple):
     is_private: Callable[[Path], bool] = lambda _path: False
     on_root_created: Callable[[], None] = lambda: None
     local_day: Callable[[datetime], tuple[datetime, datetime]] = utc_day
+    hooks: UserHooks = NoHooks()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters import registry
 from agentsdir.engine.create import NewAgent, check_wanted, hold_root, new_identity
+from agentsdir.engine.hooks import session_created
 from agentsdir.engine.in_turn import turn_writer
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.limits import configured_limit
@@ -186,6 +187,7 @@ def create_child(
             made.append("message.enqueued", task.as_data(child.message_id), services.now())
         _log_in_parent(services, child, one, turn_id)
         index.add(child_id)
+    session_created(services, paths, "spawned")
     return child
 
 

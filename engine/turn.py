@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, ModelSession, program_of
 from agentsdir.engine import handoff
-from agentsdir.engine.callbacks import LoggedSession
+from agentsdir.engine.callbacks import LoggedSession, TurnCallbacks
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
 from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider
 from agentsdir.engine.handoff import with_handoff
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         SessionSpec,
         ToolRequest,
     )
+    from agentsdir.engine.callbacks import SessionCallbacks
     from agentsdir.engine.extensions import Extensions
     from agentsdir.engine.notices import Step
     from agentsdir.engine.result import QueuedMessage
@@ -116,6 +117,7 @@ class TurnContext:
         self.id = services.ids.agent()
         self._held = held
         self._note: TurnNote | None = None
+        self.callbacks: SessionCallbacks | None = None
         self.denials: list[Denial] = []
 
     @property
@@ -179,7 +181,8 @@ class TurnContext:
         """Ask for a tool call. A hook that fails denies it, and its failure is logged."""
         try:
             with self._noted_question(request):
-                decision = ask(request)
+                asked = self.callbacks
+                decision = (asked.tool_decision(request) if asked else None) or ask(request)
         except HookFailed as failed:
             with self.writer() as writer:
                 failure = jsontext.clean({"hook": failed.hook, "message": failed.message}, set())
@@ -244,6 +247,7 @@ class Attempt:
         turn: its `turn.start` is in the log.
         on_event: called with each stream event.
         added: what the program that uses the library adds.
+        on_call: called before each model call, where the model runs in this process.
         record: store these events, until `end` or `supersede`.
     """
 
@@ -252,12 +256,14 @@ class Attempt:
         turn: TurnContext,
         on_event: Callable[[StreamEvent], None],
         added: Extensions = NO_EXTENSIONS,
+        on_call: Callable[[], None] = lambda: None,
         *,
         record: bool,
     ) -> None:
         self._turn = turn
         self._on_event = on_event
         self._added = added
+        self._on_call = on_call
         self._loop: ModelLoop | None = None
         self._ticks = TickCounter(None)
         self._reducer = Reducer()
@@ -322,6 +328,7 @@ class Attempt:
             turn.confirm,
             self._ticks,
             cancel.is_cancelled,
+            self._on_call,
         )
         return ModelLoop(session, spec, self._added, around)
 
@@ -575,7 +582,12 @@ class Turn:
         options: TurnOptions,
         slot: SlotLease,
     ) -> None:
+        self.paths = paths
         self._turn = TurnContext(services, paths, state, held)
+        self._turn.callbacks = options.extensions.session_callbacks(services, paths)
+        self.callbacks = TurnCallbacks(
+            options.extensions.callbacks, self._turn.callbacks, options.on_event
+        )
         self._message = message
         self._content: Content = _as_content(as_prompt(message)) if message else ""
         self._options = options
@@ -586,11 +598,20 @@ class Turn:
         self._began = self._ended = ""
         self._deferred: tuple[dict[str, Any], ...] = ()
         self._notices: tuple[QueuedMessage, ...] = ()
+        self.aborted: TurnResult | None = None
+        """The result of a turn that was aborted, also where `run` raises."""
+        self.abort_reason = ""
+        """Why it was."""
 
     @property
     def state(self) -> AgentState:
         """The agent's state after the last record that the turn read or appended."""
         return self._turn.state
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the log has its `turn.start`, and not yet its end."""
+        return self._turn.has_started
 
     def run(self) -> TurnResult:
         """Run the turn, record its end, and return the result; a failure is in `error`.
@@ -620,19 +641,20 @@ class Turn:
         except BaseException as error:
             if not self._turn.has_started:
                 raise
-            reason = _abort_reason(error)
+            reason = self.abort_reason = _abort_reason(error)
             self._close_calls()
             aborted = {"reason": reason, **self._spent()}
             self._end("turn.aborted", aborted, "aborted", Ending(aborted=reason))
+            self.aborted = self._result("aborted")
             if isinstance(error, TurnCancelled):  # only the turn is cancelled, not this process
-                return self._result("aborted")._replace(error=error)
+                return self.aborted._replace(error=error)
             cancel_below(self._turn.services, self._turn.paths)
             if not isinstance(error, DeadlineExceeded):
                 raise
             limit = f"the turn was ended after {self._options.timeout:g} s"
             late = TurnTimeout(limit)
             late.__cause__ = error
-            return self._result("aborted")._replace(error=late)
+            return self.aborted._replace(error=late)
         return self._complete(output)
 
     def _run_attempts(self) -> TurnOutput:
@@ -649,7 +671,11 @@ class Turn:
         fallbacks: list[str] | None = None
         while True:
             attempt = self._attempt = Attempt(
-                turn, options.on_event, options.extensions, record=options.record
+                turn,
+                self.callbacks.take,
+                options.extensions,
+                self.callbacks.begin_tick,
+                record=options.record,
             )
             self._attempts.callback(attempt.end)
             try:
@@ -714,6 +740,7 @@ class Turn:
             }
             self._began = turn.services.now()
             writer.append("turn.start", start, self._began)
+        self.callbacks.begin(turn.id)
         if self._options.on_start is not None:
             self._options.on_start(turn.id)
         if self._message is not None and self._message.get("spawn"):

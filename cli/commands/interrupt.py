@@ -14,6 +14,8 @@ from agentsdir.cli.output import note, print_json
 from agentsdir.cli.prompts import check_text, read_prompt
 from agentsdir.cli.services import services_of
 from agentsdir.engine.cancel import interrupt, wait_for_turns
+from agentsdir.engine.hooks import message_to_send
+from agentsdir.engine.inbox import Message
 
 
 def run(
@@ -50,6 +52,8 @@ def run(
     services = services_of(env)
     with services.disk.synced_at_end():
         sender = env.turn.agent_id if env.turn else "cli"
+        if content is not None:
+            content = message_to_send(services, paths, Message(content, sender)).content
         done = interrupt(services, paths, reason, content, sender)
     ours = env.turn  # a command in a turn ends with that turn, so it does not wait for it
     waited = [one for one in done.asked if ours is None or one.turn_id != ours.turn_id]

@@ -12,8 +12,8 @@ from agentsdir.cli.naming import find_agent
 from agentsdir.cli.prompts import read_messages, read_prompt
 from agentsdir.cli.services import services_of
 from agentsdir.cli.turn_printer import print_message
-from agentsdir.engine.in_turn import queue_from_turn
-from agentsdir.engine.inbox import Message, drop_message, enqueue
+from agentsdir.engine.in_turn import queue, queue_from_turn
+from agentsdir.engine.inbox import Message, drop_message
 from agentsdir.formats.errors import SessionStateError, UsageError
 
 
@@ -69,7 +69,7 @@ def run(
     with services.disk.synced_at_end():
         message = Message(content, id=message_id)
         if env.turn is None:
-            there = enqueue(services, paths, message)
+            there = queue(services, paths, message)
         else:
             sender = services.layout.agent(env.turn.agent_id)
             message = message._replace(sender=sender.id)

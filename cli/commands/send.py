@@ -16,8 +16,8 @@ from agentsdir.cli.services import services_of
 from agentsdir.cli.targets import TargetOptions, find_target
 from agentsdir.cli.turn_printer import RunOptions, TurnPrinter, print_message
 from agentsdir.engine.dispatcher import run_inbox, run_until, send_message
-from agentsdir.engine.in_turn import send_from_turn
-from agentsdir.engine.inbox import Message, enqueue, retry_message
+from agentsdir.engine.in_turn import queue, send_from_turn
+from agentsdir.engine.inbox import Message, retry_message
 from agentsdir.formats.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def _send_in_background(
     """Queue a message, start a process that runs it, and return the message's id."""
     services.check_trust()
     with services.disk.synced_at_end():
-        message_id = enqueue(services, paths, message)
+        message_id = queue(services, paths, message)
     assert services.start_turn is not None
     services.start_turn(paths, message_id, alone=False)
     return message_id

@@ -9,12 +9,13 @@ from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from agentsdir.engine import cancel, close, dispatcher
+from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
 from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
 from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
-from agentsdir.engine.inbox import Message, drop_message, enqueue, part_flaw, text_message
+from agentsdir.engine.hooks import message_to_send
+from agentsdir.engine.inbox import Message, drop_message, part_flaw, text_message
 from agentsdir.engine.settings import Changes, change_settings, current_settings
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
@@ -253,7 +254,7 @@ class Session:
             last.wait_until_queued()
         services = self.app.services()
         with services.disk.synced_at_end():
-            return enqueue(services, self.paths, Message(content))
+            return in_turn.queue(services, self.paths, Message(content))
 
     @runs_beside
     def spawn(
@@ -334,9 +335,11 @@ class Session:
 
         Raises what `engine.cancel.interrupt` raises.
         """
-        content = None if message is None else content_of(message)
+        services, content = self.app.services(), None
+        if message is not None:
+            content = message_to_send(services, self.paths, Message(content_of(message))).content
         try:
-            found = cancel.interrupt(self.app.services(), self.paths, reason, content)
+            found = cancel.interrupt(services, self.paths, reason, content)
         except SessionStateError as error:
             if error.kind != "not-running":
                 raise
