@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from agentsdir.adapters.protocol import ModelRequest as ModelRequest
     from agentsdir.adapters.protocol import ToolCall as ToolCall
     from agentsdir.adapters.protocol import ToolRequest as ToolRequest
+    from agentsdir.adapters.protocol import ToolResult as ToolResult
     from agentsdir.adapters.registry import register as register
+    from agentsdir.adapters.script import write_script as write_script
     from agentsdir.cli.library import App as App
     from agentsdir.cli.library import AsyncApp as AsyncApp
     from agentsdir.engine.app.asynchronous import AsyncExecution as AsyncExecution
@@ -85,6 +87,7 @@ _HOMES = {
     "ToolContext": "engine.tools",
     "ToolOutput": "engine.tools",
     "ToolRequest": "adapters.protocol",
+    "ToolResult": "adapters.protocol",
     "TurnResult": "engine.result",
     "TurnTimeout": "formats.errors",
     "Uncertain": "formats.errors",
@@ -94,6 +97,7 @@ _HOMES = {
     "model_architecture": "adapters.in_process",
     "register": "adapters.registry",
     "tool": "engine.tools",
+    "write_script": "adapters.script",
 }
 """Where each name of the library is defined, in a module below this package."""
 

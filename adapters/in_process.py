@@ -8,7 +8,13 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from agentsdir.adapters.protocol import Architecture, ModelRequest, ProviderSettings, ToolCall
+from agentsdir.adapters.protocol import (
+    Architecture,
+    ModelRequest,
+    ProviderSettings,
+    ToolCall,
+    ToolResult,
+)
 from agentsdir.adapters.recorded import (
     RecordedProvider,
     RecordedReader,
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from agentsdir.formats.blocks import Block, StreamEvent, Usage
     from agentsdir.formats.source import Source
 
-    Piece: TypeAlias = str | ToolCall | StreamEvent
+    Piece: TypeAlias = str | ToolCall | ToolResult | StreamEvent
     Answer: TypeAlias = str | Iterable[Piece] | Awaitable[str | Iterable[Piece]]
     CallModel: TypeAlias = Callable[[ModelRequest], Answer]
 
@@ -40,9 +46,10 @@ def model_architecture(
     Args:
         name: of the provider.
         call: called for each model call, in the thread of the turn. Returns the answer as text, or
-            yields its pieces: texts, which are streamed, `ToolCall`s, and stream events, whose ids
-            need be distinct within the call alone. Usage in a `metadata_update` is that of the
-            call. A coroutine function may return the same. What it raises fails the turn.
+            yields its pieces: texts, which are streamed, `ToolCall`s, `ToolResult`s of calls that
+            it carries out itself, and stream events, whose ids need be distinct within the call
+            alone. Usage in a `metadata_update` is that of the call. A coroutine function may return
+            the same. What it raises fails the turn.
         default_model: of agents that are made without one.
         summary: one line, for a list of adapters.
     """
@@ -100,6 +107,9 @@ class InProcessSession(RecordedSession):
         for piece in [answer] if isinstance(answer, str) else _pieces(answer):
             for event in message.take(piece):
                 yield self._transcript.record(self._summed(event))
+            if isinstance(piece, ToolResult):
+                call = message.call_of(piece)
+                yield from self.result_events(call, piece.output, is_error=piece.is_error)
         for event in message.end():
             yield self._transcript.record(event)
 
@@ -135,6 +145,7 @@ class _AnswerBlocks:
         self._model = {"model": request.model} if request.model else {}
         self._made = 0
         self._text: _Text | None = None
+        self._calls: dict[str, Block] = {}
 
     def take(self, piece: Any) -> Iterator[StreamEvent]:
         """Yield the events of one piece."""
@@ -151,9 +162,17 @@ class _AnswerBlocks:
                 "status": "pending",
             }
             block = self._session.block("tool_use", part, **call, **self._common)
+            self._calls[block["toolUseId"]] = block
             yield blocks.block_complete(block["id"], block)
-        else:
+        elif not isinstance(piece, ToolResult):
             yield self._own(piece)
+
+    def call_of(self, result: ToolResult) -> Block:
+        """Return the call of a result. Raises `ProviderError` (kind ``bad-answer``) for none."""
+        call = self._calls.pop(result.id, None)
+        if call is None:
+            raise _bad(f"there is no call {result.id!r:.60} for its result")
+        return call
 
     def end(self) -> Iterator[StreamEvent]:
         """Complete the text that is open, if one is."""
@@ -182,7 +201,7 @@ class _AnswerBlocks:
 
     def _own(self, event: Any) -> StreamEvent:
         if not isinstance(event, dict) or event.get("type") not in EVENT_TYPES:
-            raise _bad(f"{event!r:.60} is no text, ToolCall or stream event")
+            raise _bad(f"{event!r:.60} is no text, ToolCall, ToolResult or stream event")
         if flaw := event_flaw(event):
             raise _bad(flaw)
         own = {**event}
@@ -194,7 +213,7 @@ class _AnswerBlocks:
 
 
 def _pieces(answer: Any) -> Iterator[Any]:
-    if isinstance(answer, dict | ToolCall) or not hasattr(answer, "__iter__"):
+    if isinstance(answer, dict | ToolCall | ToolResult) or not hasattr(answer, "__iter__"):
         raise _bad(f"a {type(answer).__name__} is neither a text nor an iterable of pieces")
     yield from answer
 

@@ -482,6 +482,14 @@ class ToolCall(NamedTuple):
     id: str = ""
 
 
+class ToolResult(NamedTuple):
+    """The result of a call that an agent carried out itself; `id` is that of its `ToolCall`."""
+
+    id: str
+    output: Any
+    is_error: bool = False
+
+
 class ToolSchema(NamedTuple):
     """A tool as the model gets it; `input_schema` is a JSON Schema of an object."""
 

@@ -163,12 +163,16 @@ class RecordedSession:
     def take_result(
         self, call: Block, output: Any, duration_ms: int, *, is_error: bool
     ) -> Iterator[StreamEvent]:
+        yield from self.result_events(call, output, is_error=is_error, durationMs=duration_ms)
+
+    def result_events(
+        self, call: Block, output: Any, *, is_error: bool, **fields: Any
+    ) -> Iterator[StreamEvent]:
+        """Yield the block of a call's result, and the call's own with its status."""
         now, transcript = self._spec.now(), self._transcript
         called = call["toolUseId"]
-        fields = {"toolUseId": called, "output": output, "isError": is_error}
-        result = transcript.block(
-            "tool_result", f"result:{called}", now, **fields, durationMs=duration_ms
-        )
+        fields = {"toolUseId": called, "output": output, "isError": is_error, **fields}
+        result = transcript.block("tool_result", f"result:{called}", now, **fields)
         yield transcript.record(blocks.block_complete(result["id"], result))
         status = "error" if is_error else "success"
         if call["status"] != status:

@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.adapters.protocol import Architecture
+from agentsdir.adapters.protocol import Architecture, ToolCall
 from agentsdir.adapters.recorded import (
     RecordedProvider,
     RecordedReader,
@@ -26,15 +26,17 @@ from agentsdir.adapters.recorded import (
 )
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import EVENT_TYPES, MAIN
-from agentsdir.formats.errors import Invalid, ProviderError
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
 
     from agentsdir.adapters.protocol import ModelRequest, SessionSpec
     from agentsdir.formats.blocks import StreamEvent
     from agentsdir.formats.source import Source
 
+    Piece: TypeAlias = str | ToolCall | Sequence[ToolCall] | AgentsdirError | dict[str, Any]
 
 MAX_SCRIPT = 64 * 1024 * 1024
 CONTROL = ("turn", "sleep", "error")
@@ -56,6 +58,46 @@ class Script:
             message = f"the script {self._name} ends with turn {len(self._turns)}; this is {number}"
             raise ProviderError(message, kind="script-ended")
         return self._turns[number - 1]
+
+
+def write_script(path: str | os.PathLike[str], *turns: Sequence[Piece]) -> str:
+    """Write a script, a turn for each prompt, and return its path for the option ``file``.
+
+    Args:
+        path: of the file, which is written anew.
+        turns: each is a list of what the model does: a text, a `ToolCall`, a list of `ToolCall`s
+            that it makes at once, an `AgentsdirError` that fails the turn, or a line of a script.
+    """
+    lines = [line for turn in turns for line in ({"type": "turn"}, *_lines_of(turn))]
+    Path(path).write_bytes(b"".join(jsontext.encode(line) + b"\n" for line in lines))
+    return os.fspath(path)
+
+
+def _lines_of(turn: Sequence[Piece]) -> Iterator[dict[str, Any]]:
+    message = 1
+    for number, piece in enumerate(turn, 1):
+        if isinstance(piece, AgentsdirError):
+            yield {"type": "error", "kind": piece.kind, "message": piece.message}
+        elif isinstance(piece, dict):
+            yield piece
+        elif isinstance(piece, str):
+            said = {"type": "assistant_text", "content": piece, "messageId": f"message-{message}"}
+            yield _line(f"text-{number}", said)
+        else:
+            calls = [piece] if isinstance(piece, ToolCall) else piece
+            for place, call in enumerate(calls, 1):
+                name = call.id or f"call-{number}-{place}"
+                yield _line(name, {**_call_block(call, name), "messageId": f"message-{message}"})
+            message += 1  # what follows is the next answer of the model
+
+
+def _call_block(call: ToolCall, name: str) -> dict[str, Any]:
+    called = {"toolName": call.name, "toolUseId": name, "input": call.input}
+    return {"type": "tool_use", **called, "status": "pending"}
+
+
+def _line(name: str, block: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "block_complete", "blockId": name, "block": {**block, "id": name}}
 
 
 def load_script(path: Path) -> Script:

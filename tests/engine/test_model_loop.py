@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from looping import MODEL, answered, called, logged, model, run_turn, said, spoken, write_script
 
-from agentsdir.adapters.protocol import Decision, ToolCall
+from agentsdir.adapters import script
+from agentsdir.adapters.protocol import Decision, ToolCall, ToolResult
 from agentsdir.engine import model_loop
 from agentsdir.engine.cancel import TurnCancelled, interrupt
 from agentsdir.engine.tools import ToolOutput, create_tool, tool
@@ -538,3 +539,60 @@ def test_a_turn_leaves_no_thread_behind(stage: Any) -> None:
     with model(lambda request: "so" if request.results else calls):
         run_turn(stage, stage.new(provider=MODEL), add)
     until(lambda: threading.active_count() <= before, "the handlers' threads are gone")
+
+
+def test_an_agent_that_carries_out_its_own_calls_yields_their_results(stage: Any) -> None:
+    """They are logged as those of the engine are, and the agent is not called again for them."""
+    asked = []
+
+    def agent(request: Any) -> Any:
+        asked.append(request.tick)
+        yield "let me see"
+        yield ToolCall("add", {"a": 1, "b": 2}, "sum")
+        yield ToolResult("sum", 3)
+        yield ToolCall("divide", {"by": 0}, "share")
+        yield ToolResult("share", "by zero", is_error=True)
+        yield "it is 3"
+
+    with model(agent):
+        paths = stage.new(provider=MODEL)
+        result = run_turn(stage, paths, add)
+    assert (asked, result.tools_used) == ([1], {"add": 1, "divide": 1})
+    assert said(logged(stage, paths)) == [
+        ("user_message", "hi"),
+        ("assistant_text", "let me see"),
+        ("tool_use", "success"),
+        ("tool_result", 3),
+        ("tool_use", "error"),
+        ("tool_result", "by zero"),
+        ("assistant_text", "it is 3"),
+    ]
+
+
+def test_a_result_without_its_call_is_no_answer(stage: Any) -> None:
+    """The turn fails, and says which call is missing."""
+    with model(lambda _request: [ToolResult("sum", 3)]):
+        paths = stage.new(provider=MODEL)
+        with pytest.raises(ProviderError, match="no call 'sum'") as failed:
+            run_turn(stage, paths)
+    assert failed.value.kind == "bad-answer"
+
+
+def test_a_script_can_be_written_as_what_the_model_does(stage: Any, tmp_path: Path) -> None:
+    """Texts, calls one after the other and at once, a failure, and lines as they are."""
+
+    def sums(a: int, b: int) -> ToolCall:
+        return ToolCall("add", {"a": a, "b": b})
+
+    path = script.write_script(
+        tmp_path / "model.jsonl",
+        ["let me see", sums(1, 2), [sums(3, 4), sums(5, 6)], {"type": "sleep", "seconds": 0}, "so"],
+        [ProviderError("try later", kind="rate-limited")],
+    )
+    paths = stage.new(provider="script", options={"file": path})
+    result = run_turn(stage, paths, add)
+    assert [out for kind, out in said(logged(stage, paths)) if kind == "tool_result"] == [3, 7, 11]
+    assert result.response == "let me see\n\nso"
+    with pytest.raises(ProviderError, match="try later") as failed:
+        run_turn(stage, paths)
+    assert failed.value.kind == "rate-limited"
