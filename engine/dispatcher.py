@@ -118,7 +118,7 @@ def send_message(
             check_folder(paths, known)
         callbacks = options.extensions.session_callbacks(services, paths)
         message = message_to_send(services, paths, callbacks.before_send(message))
-        queued = enqueue_and_read(services, paths, message)
+        queued = enqueue_and_read(services, paths, message, known)
         dispatcher.known[paths.id] = queued.state
         if options.on_queued is not None:
             options.on_queued(queued.message_id)

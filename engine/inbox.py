@@ -108,14 +108,19 @@ def enqueue(services: Services, paths: AgentPaths, message: Message) -> str:
     return enqueue_and_read(services, paths, message).message_id
 
 
-def enqueue_and_read(services: Services, paths: AgentPaths, message: Message) -> Enqueued:
-    """Put a message into an agent's inbox as `enqueue` does; return the agent's state, too."""
+def enqueue_and_read(
+    services: Services, paths: AgentPaths, message: Message, known: AgentState | None = None
+) -> Enqueued:
+    """Put a message into an agent's inbox as `enqueue` does; return the agent's state, too.
+
+    `known` is a state to read on from.
+    """
     if message.id and not ids.is_agent_id(message.id):
         raise UsageError(
             f"{message.id!r} is no message id: 24 to 32 lower-case letters and digits",
             kind="bad-id",
         )
-    with write_agent(paths, disk=services.disk) as writer:
+    with write_agent(paths, disk=services.disk, known=known) as writer:
         if message.id and (there := find_message(paths, message.id)) is not None:
             if there.data.get("content") != message.content:
                 raise UsageError(

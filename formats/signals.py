@@ -8,6 +8,7 @@ seconds, and so does what works from event to event.
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,13 +35,20 @@ def undisturbed() -> Iterator[None]:
     process, which then waits for itself. Only for short blocks, such as one append. In the block
     `check` raises nothing.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if in_main_thread() else None
     looks = _looks.set(())
     try:
         yield
     finally:
         _looks.reset(looks)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def in_main_thread() -> bool:
+    """Tell whether this is the thread in which signal handlers run."""
+    threading = sys.modules.get("threading")  # where nothing has loaded it, there is no other
+    return threading is None or threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
