@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentsdir.engine.lookup import descendants, parent_id
 from agentsdir.engine.result import Ending
 from agentsdir.formats import ids
 from agentsdir.formats.errors import (
@@ -18,21 +19,22 @@ from agentsdir.formats.errors import (
 )
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import open_agent, read_agent
-from agentsdir.formats.store.layout import AgentPaths
-from agentsdir.formats.store.log import Position, read_log
+from agentsdir.formats.store.layout import AgentPaths, Layout
+from agentsdir.formats.store.log import Position, read_log, read_records
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from agentsdir.formats.store.layout import Layout
     from agentsdir.formats.store.log import Record
+    from agentsdir.formats.store.state import AgentState
 
 START_PATIENCE = 10.0
 """Seconds in which a process has to begin with a message that waits in an inbox."""
 _SHORTEST, _LONGEST = 0.02, 0.25
 """Seconds between two looks; they grow from the first to the second."""
 _CHUNK = 4 * 1024 * 1024
+_ENDS = ("success", "error")
 _OF_CHILDREN = ("message.enqueued", "spawn.requested", "agent.spawned", "spawn.dropped")
 
 
@@ -64,9 +66,9 @@ class _Child:
     The answer comes after the end, from the process that still holds the subagent's `.turn`.
     """
 
-    def __init__(self, paths: AgentPaths) -> None:
+    def __init__(self, paths: AgentPaths, *, has_ended: bool) -> None:
         self.paths = paths
-        self.has_ended = False
+        self.has_ended = has_ended
 
 
 class Watch:
@@ -80,6 +82,7 @@ class Watch:
         start: where the log has none of their ends yet.
         children: the ids of subagents that have not ended; with None, those that the turn spawns
             are not waited for, either.
+        answering: the ids of subagents that have, and whose answers may still come.
     """
 
     def __init__(
@@ -89,12 +92,15 @@ class Watch:
         messages: Iterable[str],
         start: Position = Position(),  # noqa: B008, it is immutable
         children: Iterable[str] | None = None,
+        answering: Iterable[str] = (),
     ) -> None:
         self.paths = paths
         self._follows_children = children is not None
         self._children: dict[str, _Child] = {}
         for child_id in children or ():
             self._add_child(child_id)
+        for child_id in answering:
+            self._add_child(child_id, has_ended=True)
         self.ended: list[Ended] = []
         self._turns: dict[str, str | None] = {} if turn_id is None else {turn_id: None}
         self._messages = dict.fromkeys(messages)
@@ -108,18 +114,20 @@ class Watch:
 
         Args:
             pending: with the turn that runs, the messages that wait, and the subagents that have
-                not ended.
+                not ended, or not answered.
         """
+        at_work = _children_at_work(paths) if pending else frozenset()  # before the log is read
         state = read_agent(paths).state
         turn = state.open_turn
         runs = turn is not None and not turn["ended"] and locks.is_held(paths.turn)
         messages = [one["messageId"] for one in state.pending] if pending else []
         is_closed = state.session.state is SessionState.TERMINATED
         children = (() if is_closed else state.children) if pending else None
-        if not (runs or messages or children):
+        answering = () if is_closed else _answering(paths, state, at_work)
+        if not (runs or messages or children or answering):
             return None
         turn_id = turn["turnId"] if runs and turn else None
-        return cls(paths, turn_id, messages, state.position, children)
+        return cls(paths, turn_id, messages, state.position, children, answering)
 
     @property
     def _is_open(self) -> bool:
@@ -170,10 +178,10 @@ class Watch:
             if line.record is not None:
                 self._take(line.record)
 
-    def _add_child(self, child_id: str) -> None:
+    def _add_child(self, child_id: str, *, has_ended: bool = False) -> None:
         if ids.is_agent_id(child_id):
             paths = AgentPaths(self.paths.folder.parent / child_id, child_id)
-            self._children.setdefault(child_id, _Child(paths))
+            self._children.setdefault(child_id, _Child(paths, has_ended=has_ended))
 
     def _take_of_child(self, record: Record) -> None:
         """Take what a record says of a subagent: that there is one, its end, its answer."""
@@ -185,7 +193,7 @@ class Watch:
                     del self._children[child.paths.id]
             return
         child_id = str(data.get("child"))
-        has_ended = record.event == "agent.spawned" and data.get("status") in ("success", "error")
+        has_ended = record.event == "agent.spawned" and data.get("status") in _ENDS
         if record.event == "spawn.dropped":
             self._children.pop(child_id, None)
         elif not has_ended:
@@ -237,6 +245,37 @@ class Watch:
     def close(self) -> None:
         """Close the log."""
         self._stream.close()
+
+
+def _children_at_work(paths: AgentPaths) -> frozenset[str]:
+    """Return the ids of an agent's subagents whose `.turn` a process holds between turns."""
+    below = descendants(Layout(paths.folder.parent.parent), paths.id)
+    return frozenset(
+        one.paths.id
+        for one in below
+        if one.document is not None
+        and parent_id(one.document) == paths.id
+        and locks.is_held(one.paths.turn)
+        and ((turn := one.document["openTurn"]) is None or turn["ended"])
+    )
+
+
+def _answering(paths: AgentPaths, state: AgentState, at_work: frozenset[str]) -> set[str]:
+    """Return those whose end the log has, but after it neither an answer nor another beginning."""
+    found: set[str] = set()
+    records = (
+        read_records(paths.log, end=state.position.size) if at_work - {*state.children} else ()
+    )
+    for record in records:
+        data = record.data
+        if record.event == "agent.spawned" and data.get("child") in at_work:
+            if data.get("status") in _ENDS:
+                found.add(data["child"])
+            else:
+                found.discard(data["child"])
+        elif record.event == "message.enqueued":
+            found.discard(str(data.get("sender")))
+    return found
 
 
 def find_message(layout: Layout, message_id: str) -> Watch | None:

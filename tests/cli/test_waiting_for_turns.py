@@ -16,6 +16,7 @@ from commands import until
 
 from agentsdir.engine import waiting
 from agentsdir.formats.store import locks
+from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths, Layout
 
 
@@ -167,6 +168,52 @@ def test_a_subagent_that_no_process_runs_is_given_up(
     assert (done.code, done.error["kind"]) == (13, "not-running")
     assert done.rows[0]["agentId"] in done.error["message"]
     assert done.rows[0]["agentId"] != lead
+
+
+def test_an_answer_that_comes_after_a_subagents_end_is_waited_for(shell: Any) -> None:
+    """Also where the wait begins between the two: the subagent's process still has its `.turn`."""
+    agent = shell.new()
+    lead = AgentPaths(shell.folder(agent), agent)
+    child = shell.ok("spawn", "--parent", agent, "--json", "look").json["agentId"]
+    answer = {
+        "message_id": "m" * 24,
+        "sender": child,
+        "kind": "agent",
+        "content": [{"type": "text", "text": "seen"}],
+    }
+    with locks.hold(shell.folder(child) / ".turn"):
+        watch = waiting.Watch.of_agent(lead)
+        assert watch is not None
+        watch.poll()
+        assert watch.waits
+        with write_agent(lead) as writer:
+            writer.append("message.enqueued", answer, "2026-01-02T03:04:05.678900Z")
+    watch.poll()
+    assert watch.waits
+    shell.ok("send", agent, "--no-message")
+    (ended,) = waiting.wait_for([watch], time.sleep)
+    watch.close()
+    assert (ended.message_id, ended.error) == ("m" * 24, None)
+
+
+def test_a_later_turn_of_a_subagent_is_not_waited_for(shell: Any) -> None:
+    """Nor is a `.turn` that a process holds once the answer is there."""
+    agent = shell.new()
+    lead = AgentPaths(shell.folder(agent), agent)
+    spawning = ("spawn", "--parent", agent, "--detach", "look")
+    first = shell.process(*spawning, stdout=subprocess.PIPE).stdout.strip()
+    shell.ok("wait", agent)
+    with locks.hold(shell.folder(first) / ".turn"):
+        assert waiting.Watch.of_agent(lead) is None
+    script = shell.cwd / "talk.jsonl"
+    lines = [{"type": "turn"}, DONE, {"type": "turn"}, SLEEP]
+    script.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    given = ["--provider", "script", "--option", f"file={script}", "--json"]
+    second = shell.ok("spawn", "--parent", agent, *given, "look").json["agentId"]
+    started(shell, second)
+    until(lambda: log(shell, second).count(b'"turn.start"') == 2, "the later turn runs")
+    assert waiting.Watch.of_agent(lead) is None
+    shell.ok("interrupt", second)
 
 
 def test_a_timeout_ends_the_wait_and_nothing_else(shell: Any) -> None:
