@@ -34,6 +34,8 @@ BARS = {
     "replay --events": 6.0,
     "export --bundle": 6.5,
     "import": 16.0,
+    "inspect --saved": 7.0,
+    "import of JSON": 24.0,
     "inspect --runtime": 8.0,  # it reads the log and the transcripts
     "fork and rm": 8.0,
     "suspend": 7.0,
@@ -47,6 +49,8 @@ MORE_MIB = {
     "replay --events": 4,
     "export --bundle": 14,
     "import": 6,
+    "inspect --saved": 8,
+    "import of JSON": 8,
     "inspect --runtime": 26,
     "fork and rm": 20,
     "suspend": 6,
@@ -119,6 +123,11 @@ def _commands(root: Path, agent: str) -> dict[str, list[str]]:
     bundle, other = home / f"{agent}.tar", home / f"other-{agent}"
     on_root = [AGENTSDIR, "--root", str(root)]
     subprocess.run([*on_root, "export", "--bundle", agent, str(bundle)], check=True, timeout=60)
+    document = home / f"{agent}.json"
+    with document.open("wb") as stream:
+        subprocess.run(
+            [*on_root, "inspect", "--saved", agent], check=True, timeout=60, stdout=stream
+        )
     return {
         "replay": [*on_root, "replay", agent],
         "log": [*on_root, "log", agent],
@@ -127,6 +136,10 @@ def _commands(root: Path, agent: str) -> dict[str, list[str]]:
         "replay --events": [*on_root, "replay", "--events", agent],
         "export --bundle": [*on_root, "export", "--bundle", agent, "-"],
         "import": _shell(f"rm -rf {other} && exec {AGENTSDIR} --root {other} import {bundle}"),
+        "inspect --saved": [*on_root, "inspect", "--saved", agent],
+        "import of JSON": _shell(
+            f"rm -rf {other} && exec {AGENTSDIR} --root {other} import - <{document}"
+        ),
         "inspect --runtime": [*on_root, "inspect", "--runtime", agent],
         "fork and rm": _shell(
             f'{AGENTSDIR} --root {root} rm --yes "$({AGENTSDIR} --root {root} fork {agent})"'
