@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from agentsdir.engine.app.procedures import Next as Next
     from agentsdir.engine.app.session import Session as Session
     from agentsdir.engine.callbacks import Callbacks as Callbacks
+    from agentsdir.engine.callbacks import Cancel as Cancel
     from agentsdir.engine.result import TurnResult as TurnResult
     from agentsdir.engine.runner import ExecutionRunner as ExecutionRunner
     from agentsdir.engine.runner import SessionRef as SessionRef
@@ -65,6 +66,7 @@ _HOMES = {
     "Busy": "formats.errors",
     "Call": "engine.app.procedures",
     "Callbacks": "engine.callbacks",
+    "Cancel": "engine.callbacks",
     "Decision": "adapters.protocol",
     "Element": "engine.app.component",
     "Execution": "engine.app.execution",

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.adapters.protocol import Decision
 from agentsdir.engine.hooks import cancelled, checked_content, queued_content, record_failure
 from agentsdir.engine.limits import TickCounter
+from agentsdir.engine.tools import settled
 from agentsdir.formats.blocks import MAIN, as_usage, is_beyond, less_usage, no_usage
-from agentsdir.formats.errors import HookFailed, SessionStateError, UsageError
+from agentsdir.formats.errors import HookFailed, SessionStateError, Terminated, UsageError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
@@ -44,7 +45,8 @@ class Cancel(Exception):
 class Callbacks:
     """The lifecycle callbacks of an app or a session; one that is None is not called.
 
-    Turns of other agents, subagents among them, have none of these.
+    Turns of other agents, subagents among them, have none of these. One that is a coroutine is run
+    to its end.
 
     Attributes:
         on_event: gets each stream event.
@@ -110,26 +112,26 @@ def _both(name: str, first: Any, then: Any) -> Any:
     return partial(_one_after_the_other if name in _CHANGING else _each, first, then)
 
 
-def _each(first: Callable[..., None], then: Callable[..., None], *given: Any) -> None:
+def _each(first: Callable[..., Any], then: Callable[..., Any], *given: Any) -> None:
     try:
-        first(*given)
+        settled(first(*given))
     finally:
-        then(*given)
+        settled(then(*given))
 
 
 def _first_answer(first: Callable[..., Any], then: Callable[..., Any], request: Any) -> Any:
-    answer = first(request)
+    answer = settled(first(request))
     return then(request) if answer is None else answer
 
 
 def _one_after_the_other(
     first: Callable[..., Any], then: Callable[..., Any], of: Any, value: Any
 ) -> Any:
-    changed = first(of, value)
+    changed = settled(first(of, value))
     if changed is False:
         return False
     changed = value if changed is None or changed is True else changed
-    again = then(of, changed)
+    again = settled(then(of, changed))
     return changed if again is None or again is True else again
 
 
@@ -157,8 +159,10 @@ class SessionCallbacks:
         if callback is None:
             return
         try:
-            callback(*given)
-        except Exception as error:  # noqa: BLE001, it is the program's
+            settled(callback(*given))
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001, it is the program's
             self._record(name, error)
 
     def session_created(self) -> None:
@@ -195,7 +199,7 @@ class SessionCallbacks:
             return message._replace(content=there)
         name = "on_before_send"
         try:
-            changed = ask(self._session, message.content)
+            changed = settled(ask(self._session, message.content))
         except Cancel as no:
             raise cancelled(no.reason) from no
         except Exception as error:
@@ -216,7 +220,7 @@ class SessionCallbacks:
         if ask is None:
             return None
         try:
-            answer = ask(request)
+            answer = settled(ask(request))
         except Cancel as no:
             return Decision(allowed=False, reason=no.reason)
         except Exception as error:
@@ -236,7 +240,7 @@ class SessionCallbacks:
         if ask is None:
             return snapshot
         try:
-            return _snapshot(ask(self._session, snapshot), snapshot)
+            return _snapshot(settled(ask(self._session, snapshot)), snapshot)
         except Cancel:
             return None
         except Exception as error:  # noqa: BLE001, it is the program's
@@ -253,7 +257,7 @@ class SessionCallbacks:
         if ask is None:
             return snapshot
         try:
-            made = _snapshot(ask(self._paths.id, snapshot), snapshot)
+            made = _snapshot(settled(ask(self._paths.id, snapshot)), snapshot)
         except Cancel as no:
             raise restore_cancelled(no.reason) from no
         except Exception as error:
@@ -262,12 +266,12 @@ class SessionCallbacks:
             raise restore_cancelled("a callback said no")
         return made
 
-    def _failure(self, name: str, error: Exception) -> HookFailed:
+    def _failure(self, name: str, error: BaseException) -> HookFailed:
         failed = _as_failure(name, error)
         record_failure(self._services, self._paths, name, failed.message)
         return failed
 
-    def _record(self, name: str, error: Exception) -> None:
+    def _record(self, name: str, error: BaseException) -> None:
         if name not in self._failed:
             self._failed.add(name)
             self._services.notify_user(self._failure(name, error).message)
@@ -302,7 +306,7 @@ def restore_cancelled(reason: str) -> SessionStateError:
     return SessionStateError(f"the session was not restored: {reason}", kind="cancelled")
 
 
-def _as_failure(name: str, error: Exception) -> HookFailed:
+def _as_failure(name: str, error: BaseException) -> HookFailed:
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return HookFailed(f"the callback {name} failed: {said}", hook=name)
 

@@ -145,7 +145,7 @@ class BaseApp:
 
     def callbacks_with(self, inner: Callbacks) -> Callbacks:
         """Return the callbacks of a session: the app's, and then `inner`."""
-        return inner if self._callbacks == NO_CALLBACKS else self._callbacks
+        return self._callbacks.merged(inner)
 
     def _find(self, name: str) -> AgentPaths | None:
         """Return the agent that has a name or an id; None for none."""
