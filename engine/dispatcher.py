@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.engine.budget import Meter, check_budget
-from agentsdir.engine.callbacks import TurnCallbacks
+from agentsdir.engine.callbacks import NO_CALLBACKS, TurnCallbacks
 from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import remove_if_finished
 from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, check_runner
@@ -322,7 +322,7 @@ class Dispatcher:
                 while own is None and state.pending.has(message_id):
                     message = state.pending[0]
                     is_own = message["messageId"] == message_id
-                    chosen = options if is_own else self._before(options)
+                    chosen = options if is_own else self._before(options, message["messageId"])
                     result = self._run_turn(paths, state, held, message, chosen)
                     if is_own:
                         own = result
@@ -343,9 +343,15 @@ class Dispatcher:
         self._remove_if_finished(paths, state)
         return own
 
-    def _before(self, options: TurnOptions) -> TurnOptions:
-        """Return the options of turns of the same agent before the one that is wanted."""
-        return self._others._replace(extensions=options.extensions)
+    def _before(self, options: TurnOptions, message_id: str) -> TurnOptions:
+        """Return the options of a turn of the same agent before the one that is wanted.
+
+        The process that waits for it calls its own callbacks, from the log.
+        """
+        added = options.extensions
+        if message_id not in added.queued:
+            added = added._replace(callbacks=NO_CALLBACKS)
+        return self._others._replace(extensions=added)
 
     def _run_all(self, paths: AgentPaths, options: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []

@@ -11,7 +11,7 @@ from agentsdir.engine.runner import overrides
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from agentsdir.adapters.protocol import Provider
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
@@ -35,6 +35,9 @@ class Extensions(NamedTuple):
         runner: around the model and its tool calls.
         session: what callbacks and the runner see of the session; None makes one of the log.
         spawn: what tools spawn with.
+        queued: the ids of messages that the program has left in the inbox, and waits for none of
+            them. Their turns have the callbacks where they run before the one that is wanted; those
+            of other messages have none there.
     """
 
     callbacks: Callbacks = NO_CALLBACKS
@@ -42,6 +45,7 @@ class Extensions(NamedTuple):
     runner: ExecutionRunner | None = None
     session: SessionRef | None = None
     spawn: Callable[..., Any] = no_spawn
+    queued: Container[str] = ()
 
     def session_callbacks(self, services: Services, paths: AgentPaths) -> SessionCallbacks:
         """Return the callbacks with what becomes of their failures."""

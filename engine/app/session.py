@@ -150,6 +150,7 @@ class Session:
         self._children: list[Session] = []
         self._applied: AgentConfig | None = None
         self._is_closed = False
+        self._queued_ids: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -254,7 +255,9 @@ class Session:
             last.wait_until_queued()
         services = self.app.services()
         with services.disk.synced_at_end():
-            return in_turn.queue(services, self.paths, Message(content))
+            message_id = in_turn.queue(services, self.paths, Message(content))
+        self._queued_ids.add(message_id)
+        return message_id
 
     @runs_beside
     def spawn(
@@ -446,7 +449,9 @@ class Session:
         options = TurnOptions(
             execution.add,
             timeout=call.timeout,
-            extensions=Extensions(self._callbacks, tools, self._options.runner),
+            extensions=Extensions(
+                self._callbacks, tools, self._options.runner, queued=self._queued_ids
+            ),
             on_queued=partial(self._queued, execution),
             on_start=execution.started,
         )

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -405,7 +406,10 @@ def test_messages_of_an_inbox_have_each_hook_once(shell: Any) -> None:
     assert len(read(shell, "complete")) == 4
 
 
-def test_a_turn_that_died_with_its_process_has_its_error_from_the_next(shell: Any) -> None:
+@pytest.mark.parametrize("first", [["restore"], ["send", "--no-message"], ["reset"], ["close"]])
+def test_a_turn_that_died_with_its_process_has_its_error_from_the_next(
+    shell: Any, first: list[str]
+) -> None:
     """Once, by whatever command ends the turn."""
     from agentsdir.formats.store.agent import write_agent
     from agentsdir.formats.store.layout import AgentPaths
@@ -423,7 +427,7 @@ def test_a_turn_that_died_with_its_process_has_its_error_from_the_next(shell: An
     install(shell, "error", KEEP)
     install(shell, "after-send", KEEP)
 
-    shell("restore")
+    shell(*first, *([] if first == ["restore"] else [agent]))
     shell("restore")
     shell("send", agent, "--no-message")
 
@@ -523,3 +527,29 @@ def test_the_examples_of_the_page_work(shell: Any) -> None:
     (record,) = [record for record in shell.log(agent) if record["event"] == "message.enqueued"]
     assert record["data"]["content"] == [{"type": "text", "text": "my key is [removed]"}]
     assert (shell.home / "agent-errors.txt").read_text() == f"{agent} boom: it broke\n"
+
+
+def test_what_a_hook_sends_in_the_background_runs_without_the_hooks_of_its_agent(
+    shell: Any,
+) -> None:
+    """The hook does not wait for it, so it is not refused; and the chain ends."""
+    agent = shell.new()
+    install(shell, "complete", KEEP)
+    shell.variables |= {"AGENTSDIR_HOOK": agent, "AGENTSDIR_HOOKED": agent}
+    environment = shell.environment()
+    environment |= {"AGENTSDIR_HOOK": agent, "AGENTSDIR_HOOKED": agent}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "agentsdir.cli.main", "send", agent, "hi", "--no-wait"],
+        env=environment,
+        cwd=shell.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    shell.ok("wait", agent)
+
+    assert done.stderr == b""
+    assert events(shell, agent).count("turn.complete") == 1
+    assert read(shell, "complete") == []

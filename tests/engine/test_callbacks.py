@@ -231,6 +231,21 @@ def test_no_callback_is_called_for_a_child(stage: Any) -> None:
     assert len(heard.of("on_after_send")) == 1
 
 
+def test_a_message_that_the_program_has_queued_has_the_callbacks(stage: Any) -> None:
+    """Nothing else would call them."""
+    heard = Heard()
+    paths = stage.new()
+    queued = stage.enqueue(paths, "of this program")
+    stage.enqueue(paths, "of another one")
+    given = options(heard)
+    given = given._replace(extensions=given.extensions._replace(queued={queued}))
+
+    result = send_message(stage.services, paths, Message(HI), given)
+
+    ended = [(one.message_id) for (one,) in heard.of("on_complete")]
+    assert ended == [queued, result.message_id]
+
+
 class Asked(NamedTuple):
     """What `on_before_send` returns, and what is sent then."""
 
