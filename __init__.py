@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from agentsdir.engine.app.procedures import Call as Call
     from agentsdir.engine.app.procedures import Next as Next
     from agentsdir.engine.app.session import Session as Session
+    from agentsdir.engine.app.session_store import FileSessionStore as FileSessionStore
+    from agentsdir.engine.app.session_store import SessionStore as SessionStore
+    from agentsdir.engine.app.sqlite_store import SqliteSessionStore as SqliteSessionStore
     from agentsdir.engine.callbacks import Callbacks as Callbacks
     from agentsdir.engine.callbacks import Cancel as Cancel
     from agentsdir.engine.result import TurnResult as TurnResult
@@ -71,6 +74,7 @@ _HOMES = {
     "Element": "engine.app.component",
     "Execution": "engine.app.execution",
     "ExecutionRunner": "engine.runner",
+    "FileSessionStore": "engine.app.session_store",
     "HookFailed": "formats.errors",
     "Interruption": "formats.errors",
     "Invalid": "formats.errors",
@@ -82,7 +86,9 @@ _HOMES = {
     "Session": "engine.app.session",
     "SessionRef": "engine.runner",
     "SessionStateError": "formats.errors",
+    "SessionStore": "engine.app.session_store",
     "SlotsHeld": "formats.errors",
+    "SqliteSessionStore": "engine.app.sqlite_store",
     "StreamEvent": "formats.blocks",
     "Tool": "engine.tools",
     "ToolCall": "adapters.protocol",
