@@ -371,10 +371,12 @@ class Host(NamedTuple):
     `permission_mode` is the client's own word, empty for the client's default. `allowed` are rules
     of the user's, in the client's own form, for calls that it need not ask about: an adapter hands
     over those that its client reads as exactly what they say. `confirm` answers tool calls that
-    need permission; it knows the rules, too. `on_start` is called with the program's process before
-    it gets a prompt, `on_native_id` with the session's id when the client chooses another than it
-    was given. `patience` is how many seconds the program has to exit after its answer, or after an
-    interrupt.
+    need permission; it knows the rules, too. `decide` is asked about every tool call before that,
+    and what it allows still needs the permission it would; None where nothing is to be asked. It is
+    for a provider with `execute_tool_call` among its `runner_methods`. `on_start` is called with
+    the program's process before it gets a prompt, `on_native_id` with the session's id when the
+    client chooses another than it was given. `patience` is how many seconds the program has to exit
+    after its answer, or after an interrupt.
     """
 
     home: Path
@@ -385,6 +387,7 @@ class Host(NamedTuple):
     permission_mode: str = ""
     allowed: tuple[str, ...] = ()
     confirm: Callable[[ToolRequest], Decision] = deny_all
+    decide: Callable[[ToolRequest], Decision] | None = None
     on_start: Callable[[Process], None] = lambda _process: None
     on_native_id: Callable[[str], None] = lambda _native_id: None
     patience: float = 10.0

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from agentsdir.adapters.protocol import runner_methods_of
+from agentsdir.adapters.protocol import Decision, ToolCall, runner_methods_of
 from agentsdir.engine.callbacks import NO_CALLBACKS, Callbacks, LoggedSession, SessionCallbacks
 from agentsdir.engine.runner import overrides
+from agentsdir.engine.tools import ToolOutput, as_output, failed
+from agentsdir.formats import jsontext
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
-    from agentsdir.adapters.protocol import Provider
+    from agentsdir.adapters.protocol import Provider, ToolRequest
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
     from agentsdir.engine.services import Services
     from agentsdir.engine.tools import Tool
@@ -71,6 +74,32 @@ def check_runner(state: AgentState, extensions: Extensions) -> None:
             hint="only a program that has this runner can run its turns",
             kind="no-runner",
         )
+
+
+def decision_of(runner: ExecutionRunner, request: ToolRequest) -> Decision:
+    """Return what a runner makes of a call that a client carries out itself.
+
+    What it passes on is allowed, with the input as it left it; `next` returns at once, as the
+    result is not known yet. For a call that it does not pass on, or fails at, the model gets what
+    it returned, or how it failed, as the reason of a denial.
+    """
+    call = ToolCall(request.tool_name, deepcopy(request.input), request.tool_use_id)
+    passed_on = False
+
+    def proceed() -> ToolOutput:
+        nonlocal passed_on
+        passed_on = True
+        return ToolOutput("")
+
+    try:
+        output = as_output(runner.execute_tool_call(call, None, proceed))
+    except (Exception, SystemExit) as error:  # noqa: BLE001, the model is to read it
+        return Decision(allowed=False, reason=failed(error).output)
+    if passed_on:
+        return Decision(allowed=True, input=None if call.input == request.input else call.input)
+    said = output.output
+    text = said if isinstance(said, str) else jsontext.encode(said).decode()
+    return Decision(allowed=False, reason=text)
 
 
 def check_provider(name: str, provider: Provider, extensions: Extensions) -> None:

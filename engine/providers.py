@@ -83,6 +83,7 @@ class TurnHost(NamedTuple):
         confirm: called with the user's confirmation function and a request.
         began: called with the process of the program.
         named: called with the id that the client gave the session.
+        decide: asked about every tool call of the client, before it is; None for nothing.
     """
 
     turn_id: str
@@ -92,6 +93,7 @@ class TurnHost(NamedTuple):
     )
     began: Callable[[Process], None] = lambda _process: None
     named: Callable[[str], None] = lambda _native_id: None
+    decide: Callable[[ToolRequest], Decision] | None = None
 
 
 def find_provider(state: AgentState) -> tuple[Architecture, Provider]:
@@ -192,6 +194,7 @@ def _turn_host(
         confirm=lambda request: turn.confirm(ask, request),
         on_start=turn.began,
         on_native_id=turn.named,
+        decide=turn.decide,
     )
 
 

@@ -14,7 +14,7 @@ from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, ModelSession
 from agentsdir.engine import handoff
 from agentsdir.engine.callbacks import LoggedSession, TurnCallbacks
 from agentsdir.engine.cancel import CancelToken, DeadlineExceeded, TurnCancelled, cancel_below
-from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider
+from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, decision_of
 from agentsdir.engine.handoff import with_handoff
 from agentsdir.engine.inbox import as_prompt
 from agentsdir.engine.limits import TickCounter, limit_of
@@ -34,7 +34,7 @@ from agentsdir.engine.providers import (
 )
 from agentsdir.engine.recovery import open_call_steps
 from agentsdir.engine.result import Denial, Ending, TurnResult, milliseconds, tools_of
-from agentsdir.engine.runner import runner_errors
+from agentsdir.engine.runner import overrides, runner_errors
 from agentsdir.engine.sync import (
     ChangedTranscripts,
     LoggedBlocks,
@@ -714,7 +714,7 @@ class Turn:
         check_provider(architecture.name, provider, self._options.extensions)
         # Also true if a process died during a fallback.
         self._away_from_primary = turn.state.native["architecture"] != architecture.architecture
-        host = turn.host(self._mode)
+        host = self._host(self._mode)
         spec = session_spec(turn.services, turn.paths, turn.state, provider, host)
         self._apply_profile(provider)
         turn.state, spec = sync_with_client(
@@ -748,6 +748,13 @@ class Turn:
                 child_started_steps(turn.services.layout, turn.state, self._message["content"])
             )
 
+    def _host(self, mode: str) -> TurnHost:
+        """Return what the turn adds to the user's client configuration, in a permission mode."""
+        host, runner = self._turn.host(mode), self._options.extensions.runner
+        if runner is None or "execute_tool_call" not in overrides(runner):
+            return host
+        return host._replace(decide=partial(decision_of, runner))
+
     def _set_up_runner(self) -> None:
         """Have the runner of a session set itself up, once, and record that it has.
 
@@ -768,7 +775,7 @@ class Turn:
         architecture, provider = provider_of(name)
         check_provider(name, provider, self._options.extensions)
         state = handoff.as_fallback_state(turn.state, architecture, provider)
-        host = turn.host(handoff.fallback_mode(self._mode))
+        host = self._host(handoff.fallback_mode(self._mode))
         spec = session_spec(turn.services, turn.paths, state, provider, host)
         self._apply_profile(provider, anew=True)
         return TurnProvider(architecture, provider, spec._replace(turn=state.counters["turns"]))

@@ -9,16 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agentsdir.adapters.protocol import RuleMeaning, ToolRequest, never
+from agentsdir.adapters.protocol import Decision, RuleMeaning, ToolRequest, never
 from agentsdir.formats.blocks import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agentsdir.adapters.protocol import Content, Decision
+    from agentsdir.adapters.protocol import Content
 
 _NUMBER = re.compile(rb'"request_id"\s*:\s*"([A-Za-z0-9_-]{1,128})"')
 _IS_QUESTION = re.compile(rb'"type"\s*:\s*"control_request"')
+_INITIALIZE = "initialize"
+INITIALIZE = orjson.dumps(
+    {
+        "type": "control_request",
+        "request_id": _INITIALIZE,
+        "request": {
+            "subtype": "initialize",
+            "hooks": {
+                "PreToolUse": [
+                    # Seconds. Versions that do not know `onFailure` run a call whose hook failed,
+                    # so each question is answered.
+                    {"hookCallbackIds": ["calls"], "timeout": 86400, "onFailure": "block"}
+                ]
+            },
+        },
+    },
+    option=orjson.OPT_APPEND_NEWLINE,
+)
+"""Asks the client to ask about each tool call before it runs it."""
 INTERRUPT = (
     b'{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}\n'
 )
@@ -52,13 +71,29 @@ def encode(message: dict[str, Any]) -> bytes:
         return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
+def initialized(line: bytes) -> bool | None:
+    """Return whether a line accepts `INITIALIZE`; None for one that does not answer it."""
+    if b'"control_response"' not in line:
+        return None
+    try:
+        said = orjson.loads(line)["response"]
+        return said["subtype"] == "success" if said["request_id"] == _INITIALIZE else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def respond(
-    line: bytes, confirm: Callable[[ToolRequest], Decision], has_ended: Callable[[], bool] = never
+    line: bytes,
+    confirm: Callable[[ToolRequest], Decision],
+    has_ended: Callable[[], bool] = never,
+    decide: Callable[[ToolRequest], Decision] | None = None,
 ) -> bytes:
     """Return the response to a request; empty for any other line.
 
     Args:
+        confirm: answers for calls that need permission.
         has_ended: returns whether the client has, while `confirm` waits for a decision.
+        decide: answers for all calls, where `INITIALIZE` asked for that.
     """
     if b'"control_request"' not in line:
         return b""
@@ -71,7 +106,9 @@ def respond(
         number, request = asked["request_id"], asked["request"]
         subtype = request["subtype"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return _refusal(line)
+        return _refusal(line, _DENIED if decide else None)
+    if subtype == "hook_callback" and decide is not None:
+        return _success(number, _hook_output(decide(_hooked(request, has_ended))))
     if subtype != "can_use_tool":
         said = {"subtype": "error", "request_id": number, "error": f"{subtype} is not supported"}
         return encode({"type": "control_response", "response": said})
@@ -86,12 +123,38 @@ def respond(
             has_ended,
         )
     )
-    response = {
-        "subtype": "success",
-        "request_id": number,
-        "response": _as_response(decision, given),
-    }
+    return _success(number, _as_response(decision, given))
+
+
+def _success(number: Any, answer: dict[str, Any]) -> bytes:
+    response = {"subtype": "success", "request_id": number, "response": answer}
     return encode({"type": "control_response", "response": response})
+
+
+def _hooked(request: dict[str, Any], has_ended: Callable[[], bool]) -> ToolRequest:
+    """Return what the hook for all calls is asked about."""
+    said = request.get("input")
+    given: dict[str, Any] = said if isinstance(said, dict) else {}
+    return ToolRequest(
+        str(given.get("tool_name")),
+        str(request.get("tool_use_id") or given.get("tool_use_id")),
+        given.get("tool_input"),
+        str(given.get("agent_id") or MAIN),
+        is_void=has_ended,
+    )
+
+
+def _hook_output(decision: Decision) -> dict[str, Any]:
+    """Return a decision that grants nothing: what is not denied needs the permission it would."""
+    output: dict[str, Any] = {"hookEventName": "PreToolUse"}
+    if not decision.allowed:
+        reason = decision.reason or "the call was not carried out"
+        output |= {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    elif decision.input is not None:
+        output["updatedInput"] = decision.input
+    else:
+        return {}
+    return {"hookSpecificOutput": output}
 
 
 def _finite(number: str) -> float:
@@ -100,11 +163,21 @@ def _finite(number: str) -> float:
     return value
 
 
-def _refusal(line: bytes) -> bytes:
+_DENIED = {
+    "behavior": "deny",
+    "message": "the call was not understood",
+    **_hook_output(Decision(allowed=False, reason="the call was not understood")),
+}
+"""A no to either question about a call: an error would let a hooked one run."""
+
+
+def _refusal(line: bytes, answer: dict[str, Any] | None) -> bytes:
     """Answer a request that cannot be decoded, if it has an id: the client may wait for it."""
     found = _NUMBER.search(line)
     if found is None or not _IS_QUESTION.search(line):
         return b""
+    if answer is not None:
+        return _success(found[1].decode(), answer)
     said = {"subtype": "error", "request_id": found[1].decode(), "error": "not understood"}
     return encode({"type": "control_response", "response": said})
 

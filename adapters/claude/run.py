@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsdir.adapters import store_files
@@ -144,6 +145,7 @@ class ClaudeProvider:
     default_model = ""
     runs_program = True
     settings = ProviderSettings(modes=MODES, reports_cost=True)
+    runner_methods = frozenset({"execute_tool_call"})
 
     def create(self, spec: SessionSpec) -> ClaudeSession:
         return ClaudeSession(spec, "--session-id")
@@ -216,6 +218,7 @@ class ClaudeSession:
         self._program: Program | None = None
         self._translator = ClaudeTranslator()
         self._confirm = spec.host.confirm
+        self._decide = spec.host.decide
 
     def send(self, content: Content) -> Iterator[StreamEvent]:
         """Run one turn, which succeeds if the client's last result says so.
@@ -256,6 +259,8 @@ class ClaudeSession:
         events = list(self._translator.line(prompt))
         if not again:
             yield from events
+        if self._decide is not None:
+            yield from self._have_calls_asked_about(program)
         program.write(prompt)
         deadline: float | None = None  # further output does not move it
         while True:
@@ -272,13 +277,31 @@ class ClaudeSession:
         code = program.wait(self._patience if program.is_over else 0)
         return failure(self._translator, code, program.errors)
 
+    def _have_calls_asked_about(self, program: Program) -> Iterator[StreamEvent]:
+        """Have the client ask about each tool call from here on.
+
+        Raises `ProviderError` (kind ``runner-unsupported``) for a client that does not.
+        """
+        program.write(control.INITIALIZE)
+        for line in program.lines(None):
+            accepted = control.initialized(line)
+            if accepted:
+                return
+            if accepted is not None:
+                raise ProviderError(
+                    "this version of the client does not ask about each tool call",
+                    kind="runner-unsupported",
+                )
+            yield from self._handle_line(program, line)
+
     @property
     def _is_done(self) -> bool:
         """Whether the client has given its result and runs nothing in the background."""
         return is_settled(self._translator) and not self._translator.tasks
 
     def _handle_line(self, program: Program, line: bytes) -> Iterator[StreamEvent]:
-        if reply := control.respond(line, self._confirm, lambda: program.wait(0) is not None):
+        has_ended = partial(_has_ended, program)
+        if reply := control.respond(line, self._confirm, has_ended, self._decide):
             program.write(reply)
         else:
             yield from filter(_is_conversation, self._translator.line(line))
@@ -297,6 +320,8 @@ class ClaudeSession:
         if program is None:
             return
         self._confirm = deny_all  # no more questions about a turn that is interrupted
+        if self._decide is not None:
+            self._decide = deny_all
         program.write(control.INTERRUPT)
         program.close_input()
         for line in program.lines(self._patience):
@@ -338,6 +363,10 @@ class ClaudeSession:
         if spec.system_prompt and _keeps_another_prompt(spec):
             chosen.append("--system-prompt-snapshot=off")
         return [*command, *protocol, *chosen, f"{self._opening}={spec.native_id}"]
+
+
+def _has_ended(program: Program) -> bool:
+    return program.wait(0) is not None
 
 
 def _is_conversation(event: StreamEvent) -> bool:

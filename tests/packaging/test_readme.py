@@ -224,7 +224,7 @@ def test_it_is_short() -> None:
 def test_the_adapter_of_the_documents_works_when_installed(tmp_path: Path) -> None:
     """The one of docs/adapters.md, published by its entry point, reads a chat and is listed."""
     page = "docs/adapters.md"
-    (code,), (published,) = fences(page, "python"), fences(page, "toml")
+    (code, _), (published,) = fences(page, "python"), fences(page, "toml")
     (tmp_path / "chat_adapter.py").write_text(code)
     information = tmp_path / "chat_adapter-1.dist-info"
     information.mkdir()

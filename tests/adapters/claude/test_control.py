@@ -155,3 +155,92 @@ def test_every_prompt_is_one_line(text: str) -> None:
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line)["message"]["content"] == text
+
+
+HOOKED: dict[str, Any] = {
+    "request_id": "r-2",
+    "type": "control_request",
+    "request": {
+        "subtype": "hook_callback",
+        "callback_id": "calls",
+        "tool_use_id": "toolu_2",
+        "input": {
+            "hook_event_name": "PreToolUse",
+            "tool_name": "Read",
+            "tool_input": {"file_path": "/w/a"},
+            "agent_id": "a9",
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("decision", "output"),
+    [
+        (Decision(allowed=True), None),
+        (Decision(allowed=True, input={}), {"updatedInput": {}}),
+        (
+            Decision(allowed=False, reason="in the sandbox"),
+            {"permissionDecision": "deny", "permissionDecisionReason": "in the sandbox"},
+        ),
+        (
+            Decision(allowed=False),
+            {
+                "permissionDecision": "deny",
+                "permissionDecisionReason": "the call was not carried out",
+            },
+        ),
+    ],
+)
+def test_the_hook_for_all_calls_grants_nothing(decision: Decision, output: Any) -> None:
+    """What it does not deny needs the permission that it would need without it."""
+    heard: list[ToolRequest] = []
+
+    def decide(request: ToolRequest) -> Decision:
+        heard.append(request)
+        return decision
+
+    line = control.respond(orjson.dumps(HOOKED), never, decide=decide)
+    said = orjson.loads(line)["response"]
+    assert (said["subtype"], said["request_id"]) == ("success", "r-2")
+    own = {"hookEventName": "PreToolUse"}
+    assert said["response"] == ({} if output is None else {"hookSpecificOutput": {**own, **output}})
+    ((tool, use, given, conversation, *_),) = heard
+    assert (tool, use, given, conversation) == ("Read", "toolu_2", {"file_path": "/w/a"}, "a9")
+
+
+def test_a_hook_that_nothing_asked_for_is_refused() -> None:
+    """As any request of a kind that is not known."""
+    said = orjson.loads(control.respond(orjson.dumps(HOOKED), never))["response"]
+    assert said["subtype"] == "error"
+
+
+@pytest.mark.parametrize("asked", [HOOKED, ASKED])
+def test_a_call_that_cannot_be_understood_does_not_run_in_a_runner(asked: dict[str, Any]) -> None:
+    """An error would be a failed hook, which lets the call run in some versions."""
+    line = orjson.dumps(asked).replace(b'"/w/a"', b"1e999")
+    said = orjson.loads(control.respond(line, never, decide=never))["response"]
+    assert said["subtype"] == "success"
+    answer = said["response"]
+    assert answer["behavior"] == "deny"
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("line", "accepted"),
+    [
+        (b'{"type":"control_response","response":{"subtype":"success","request_id":"x"}}', None),
+        (b'{"type":"control_response","response":[]}', None),
+        (b'{"type":"control_response"', None),
+        (b'{"type":"assistant"}', None),
+        (b'{"response":{"subtype":"success","request_id":"initialize"},"type":"control_response"}',
+         True),
+        (b'{"response":{"subtype":"error","request_id":"initialize"},"type":"control_response"}',
+         False),
+    ],
+)  # fmt: skip
+def test_only_the_answer_to_our_request_says_that_calls_are_asked_about(
+    line: bytes, accepted: bool | None
+) -> None:
+    """Nothing else that a client says does."""
+    assert control.initialized(line) is accepted

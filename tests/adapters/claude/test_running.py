@@ -12,7 +12,7 @@ from claude_client import Claude
 from clients import OTHER
 
 from agentsdir.adapters import processes
-from agentsdir.adapters.protocol import Decision, Process
+from agentsdir.adapters.protocol import Decision, Process, ToolRequest
 from agentsdir.formats.errors import ProviderError
 
 
@@ -128,3 +128,44 @@ def test_clear_is_refused_before_anything_is_started(bench: ClaudeBench) -> None
     assert bench.runs == 0
     run(bench.create(), "/clearly not")
     assert bench.runs == 1
+
+
+def test_a_runner_is_agreed_with_the_client_before_it_has_the_prompt(bench: ClaudeBench) -> None:
+    """Each call is asked about; of an interrupted turn none is any more."""
+    asked: list[ToolRequest] = []
+
+    def decide(request: ToolRequest) -> Decision:
+        asked.append(request)
+        return Decision(allowed=False, reason="not here")
+
+    bench.host = bench.host._replace(decide=decide)
+    # What the stand-in takes for the prompt is the request.
+    accepts = (
+        "say(type='control_response', response=dict(subtype='success', request_id='initialize'))\n"
+        "said = hear()\n"
+        "call = dict(tool_name='Read', tool_input={'file_path': 'a'})\n"
+        "say(type='control_request', request_id='1', request=dict("
+        "subtype='hook_callback', callback_id='calls', tool_use_id='t', input=call))\n"
+        "note('heard', [prompt['request']['subtype'], said['type'], hear()]); done()"
+    )
+    run(bench.create(accepts))
+    first, second, answer = heard(bench)
+    assert (first, second) == ("initialize", "user")
+    output = answer["response"]["response"]["hookSpecificOutput"]
+    assert output["permissionDecisionReason"] == "not here"
+    assert [(one.tool_name, one.tool_use_id) for one in asked] == [("Read", "t")]
+
+
+def test_a_client_that_does_not_ask_about_each_call_gets_no_prompt(bench: ClaudeBench) -> None:
+    """Its calls would run outside the runner."""
+    bench.host = bench.host._replace(decide=lambda _: Decision(allowed=True))
+    refuses = (
+        "say(type='control_response', response=dict(subtype='error', request_id='initialize'))\n"
+        "note('heard', hear()); done()"
+    )
+    with pytest.raises(ProviderError) as failed:
+        run(bench.create(refuses))
+    assert failed.value.kind == "runner-unsupported"
+    with pytest.raises(ProviderError) as failed:
+        run(bench.create("sys.exit(0)"))
+    assert failed.value.kind == "cut-stream"
