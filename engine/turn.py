@@ -7,7 +7,7 @@ one `Attempt` for each provider that is tried.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentsdir.adapters.protocol import RECORDABLE_MODES, Decision, ModelSession, program_of
@@ -316,6 +316,10 @@ class Attempt:
             self._save(session, turn_provider)
         return self._result()
 
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Timeline(self._turn.paths)
+
     def _model_loop(
         self, session: ModelSession, spec: SessionSpec, cancel: CancelToken
     ) -> ModelLoop:
@@ -324,7 +328,7 @@ class Attempt:
             state.agent_id,
             state.session.id,
             turn.id,
-            Timeline(turn.paths).entries,
+            lambda: self._timeline.entries(),
             turn.confirm,
             self._ticks,
             cancel.is_cancelled,
