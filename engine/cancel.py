@@ -223,6 +223,7 @@ def interrupt(
     reason: str = "",
     content: list[dict[str, Any]] | None = None,
     sender: str = "cli",
+    turn_id: str = "",
 ) -> InterruptResult:
     """Request the end of the running turns of an agent and its descendants (docs/behaviour.md).
 
@@ -232,6 +233,7 @@ def interrupt(
         reason: why, for the record.
         content: a message for the agent, which stays queued for its next turn.
         sender: of the message: an agent's id, or `cli`.
+        turn_id: of the only turn that is meant; empty for the one that runs.
 
     Raises `SessionStateError` for a closed agent, and (kind ``not-running``) where no turn runs and
     no message is left: then nothing is recorded; and what `write_agent` and `check_trust` raise.
@@ -242,6 +244,8 @@ def interrupt(
         state = writer.state
         if state.session.state is SessionState.TERMINATED:
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
+        if turn_id and (state.open_turn is None or state.open_turn["turnId"] != turn_id):
+            raise _not_running(paths, state)
         if content:
             # First, so that the process that runs the agent's turns finds it.
             message_id = append_message(writer, services, Message(content, sender))

@@ -323,8 +323,8 @@ class Dispatcher:
                     message = state.pending[0]
                     is_own = message["messageId"] == message_id
                     chosen = options if is_own else self._before(options, message["messageId"])
-                    result = self._run_turn(paths, state, held, message, chosen)
-                    if is_own:
+                    result = self._run_message(paths, state, held, message, chosen)
+                    if is_own and result is not None:
                         own = result
                     else:
                         state = self._current(paths, held)
@@ -362,10 +362,31 @@ class Dispatcher:
                 done.append(self._run_turn(paths, state, held, None, options))
                 state = self._current(paths, held)
             while state.pending:
-                done.append(self._run_turn(paths, state, held, state.pending[0], options))
+                result = self._run_message(paths, state, held, state.pending[0], options)
+                done += [result] if result is not None else []
                 state = self._current(paths, held)
         self._remove_if_finished(paths, state)
+        if not done:
+            raise SessionStateError(
+                "the messages were taken out of the inbox before their turns", kind="dropped"
+            )
         return done
+
+    def _run_message(
+        self,
+        paths: AgentPaths,
+        state: AgentState,
+        held: locks.Held,
+        message: dict[str, Any],
+        options: TurnOptions,
+    ) -> TurnResult | None:
+        """Run the turn of a message; None if it was dropped while it waited for a slot."""
+        try:
+            return self._run_turn(paths, state, held, message, options)
+        except SessionStateError as error:
+            if error.kind != "dropped":
+                raise
+            return None
 
     def _current(self, paths: AgentPaths, held: locks.Held) -> AgentState:
         """Return an agent's state, after a turn that a crash left open is closed."""

@@ -62,6 +62,7 @@ from agentsdir.formats.errors import (
     HookFailed,
     NotRecorded,
     ProviderError,
+    SessionStateError,
     Terminated,
     TurnTimeout,
     Uncertain,
@@ -542,6 +543,7 @@ class TurnOptions(NamedTuple):
         on_wait: the same while the command that wants this turn runs others, before or after it.
         on_queued: called with the id of the message when it is in the inbox, before its turn is
             waited for.
+        before_start: called when the turn has its slot. What it raises keeps it from beginning.
         on_start: called with the turn's id when its `turn.start` is in the log. What it raises ends
             the turn.
         on_end: called with the result when the turn has ended.
@@ -557,6 +559,7 @@ class TurnOptions(NamedTuple):
     on_tick: Callable[[], None] | None = None
     on_wait: Callable[[], None] | None = None
     on_queued: Callable[[str], None] | None = None
+    before_start: Callable[[], None] | None = None
     on_start: Callable[[str], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
     on_others: Callable[[], None] | None = None
@@ -734,8 +737,11 @@ class Turn:
 
     def _start(self) -> None:
         turn = self._turn
+        if self._options.before_start is not None:
+            self._options.before_start()
         with turn.writer() as writer:
             check_can_run(writer.state)  # it may have been closed meanwhile
+            self._check_waits(writer.state)
             start = {
                 "turn_id": turn.id,
                 "message_ids": [self._message["messageId"]] if self._message else [],
@@ -772,6 +778,13 @@ class Turn:
             settled(added.runner.on_session_init(session))
         with turn.writer() as writer:
             writer.append("runner.initialized", {"name": added.runner.name}, turn.services.now())
+
+    def _check_waits(self, state: AgentState) -> None:
+        """Raise if the message was taken out of the inbox while it waited for a slot."""
+        if self._message is not None and not state.pending.has(self._message["messageId"]):
+            raise SessionStateError(
+                "the message was taken out of the inbox before its turn", kind="dropped"
+            )
 
     def _fallback_provider(self, name: str) -> TurnProvider:
         """Return a fallback provider with a session for this turn."""

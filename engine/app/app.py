@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from agentsdir.engine import create, lookup
 from agentsdir.engine.app.component import config_of, with_props
+from agentsdir.engine.app.execution import Execution, RunningExecutions
 from agentsdir.engine.app.session import NO_CALLBACKS, Input, Session, SessionOptions
 from agentsdir.engine.app.session_registry import SessionRegistry
 from agentsdir.formats import ids
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agentsdir.engine.app.component import Agent
-    from agentsdir.engine.app.execution import Execution
     from agentsdir.engine.app.procedures import Middleware
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.create import NewAgent
@@ -54,8 +54,9 @@ class AppOptions(TypedDict, total=False):
 class BaseApp:
     """Makes sessions of an agent: a component, an element or an `AgentConfig`.
 
-    A `with` block closes the app at its end: it waits for the turns that run. The sessions stay on
-    disk, and another app goes on with them.
+    A `with` block closes the app at its end: it waits for the turns that run. An exception that
+    leaves the block, as Ctrl-C does, aborts them first. The sessions stay on disk, and another app
+    goes on with them.
 
     Args:
         agent: what the sessions run.
@@ -75,6 +76,7 @@ class BaseApp:
         self.services = services
         self.tools = tuple(options.get("tools", ()))
         self.middleware: tuple[Middleware, ...] = ()
+        self.running = RunningExecutions()
         self.sessions = SessionRegistry(
             options.get("max_active"), options.get("idle_timeout"), self._put_out
         )
@@ -91,8 +93,8 @@ class BaseApp:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(abort=kind is not None)
 
     def use(self, *middleware: Middleware) -> None:
         """Add middleware around the procedures of all sessions, inside of what is there."""
@@ -117,6 +119,7 @@ class BaseApp:
         Raises `SessionStateError` (kind ``closed``) for the id of a session that is closed, and
         what `create_agent` raises.
         """
+        self.running.check_open()
         chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
         paths = self._find(name) if name else None
         if paths is None:
@@ -130,16 +133,25 @@ class BaseApp:
 
     def run(self, input: Input, *, props: Mapping[str, Any] | None = None) -> Execution:  # noqa: A002
         """Run one prompt in a session of its own, which is removed at the end."""
+        self.running.check_open()
         chosen = self._options._replace(ephemeral=True)
         paths = self._create("", props, ephemeral=True)
         return Session(self, paths, self._agent, chosen, props=props).send(input)
 
-    def close(self) -> None:
-        """Wait until the turns of the sessions have ended, and put them out of memory."""
+    def close(self, *, abort: bool = False) -> None:
+        """Wait until the turns of the sessions have ended, and put them out of memory.
+
+        Afterwards no call is made any more: each raises `UsageError` (kind ``app-closed``). An
+        exception during the wait, as Ctrl-C raises one, aborts the turns and passes at the end.
+
+        Args:
+            abort: whether to abort the turns first.
+
+        Raises `UsageError` (kind ``waits-for-itself``) inside of a turn of the app.
+        """
         self.sessions.close()
+        self.running.close(abort=abort)
         for session in self.sessions:
-            for execution in session.executions:
-                execution.wait_until_done()
             self._put_out(session)
             self.sessions.forget(session)
 

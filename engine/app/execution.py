@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from threading import Condition, Event
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Condition, Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from agentsdir.engine.cancel import TurnCancelled
-from agentsdir.formats.errors import Interruption
+from agentsdir.engine.result import TurnResult
+from agentsdir.engine.spawned_events import SpawnedEvents
+from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agentsdir.engine.app.session import Session
-    from agentsdir.engine.result import TurnResult
     from agentsdir.formats.blocks import StreamEvent
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+
+_own: ContextVar[Execution | None] = ContextVar("own", default=None)
+"""The execution inside of which this thread works: its own one, or that of the tool's turn."""
 
 
 class Execution:
@@ -27,14 +33,20 @@ class Execution:
     Attributes:
         session: the session that was called.
         child: the session that `spawn` made, once it is there.
+        children: whether the events have those of spawned agents: their blocks, and not only what
+            becomes of each.
         future: has the result, for what waits for several (`concurrent.futures.wait`).
     """
 
     def __init__(self, session: Session, earlier: Execution | None) -> None:
         self.session = session
         self.child: Session | None = None
+        self.children = False
         self._earlier = earlier
-        self._is_queued = Event()
+        self._is_queued = False
+        self._is_queued_or_done = Event()
+        self._spawned: SpawnedEvents | None = None
+        self._looking = Lock()
         self._events: list[StreamEvent] = []
         self._changed = Condition()
         self.future: Future[TurnResult] = Future()
@@ -74,8 +86,23 @@ class Execution:
         return self.wait()
 
     def wait(self, timeout: float | None = None) -> TurnResult:
-        """Return the result as `result` does. Raises `TimeoutError` after `timeout` seconds."""
+        """Return the result as `result` does.
+
+        Raises `TimeoutError` after `timeout` seconds, and `UsageError` (kind ``waits-for-itself``)
+        inside of this turn, or of one that this one comes after: in its middleware, component,
+        callbacks and tools.
+        """
+        self.check_can_wait()
         return self.future.result(timeout)
+
+    def check_can_wait(self) -> None:
+        """Raise what `wait` raises where it would wait for ever."""
+        if self._comes_with_or_after(_own.get()):
+            raise UsageError(
+                "a turn cannot wait for itself, or for a later one of its session",
+                hint="spawn a child, or queue a message",
+                kind="waits-for-itself",
+            )
 
     def wait_until_done(self) -> None:
         """Wait until the turn has ended, however it did."""
@@ -84,10 +111,12 @@ class Execution:
     def abort(self, reason: str = "") -> None:
         """Ask the turn to end, with those of its children; it does not wait for that.
 
-        A turn that has not begun never does. Its message is taken out of the inbox.
+        A turn that has not begun never does: its message is taken out of the inbox, and the result
+        is there at once. A turn that has ended stays as it is.
         """
         self._aborted = self._aborted or reason or "interrupt"
-        self.session.end_turn(self, reason)
+        if not self.is_done and self.session.end_turn(self, reason):
+            self.fail(never_began())
 
     def __iter__(self) -> Iterator[StreamEvent]:
         seen = 0
@@ -118,14 +147,32 @@ class Execution:
 
     # What the session says of the turn.
 
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Know what this thread does, with the tools that it runs, as inside of this execution."""
+        before = _own.set(self)
+        try:
+            yield
+        finally:
+            _own.reset(before)
+
     def queued(self, message_id: str | None) -> None:
         """Take the message's id; None where there is no message."""
         self._message_id = message_id
-        self._is_queued.set()
+        self._is_queued = True
+        self._is_queued_or_done.set()
 
     def wait_until_queued(self) -> None:
-        """Wait until the message is in the inbox, or the execution has ended without."""
-        self._is_queued.wait()
+        """Wait until the messages of this call, and of those before it, are in the inbox.
+
+        A call that ends without a message is passed over. Inside of one of these calls, those
+        before that one count.
+        """
+        own = _own.get()
+        one = own._earlier if own is not None and self._comes_with_or_after(own) else self
+        while one is not None:
+            one._is_queued_or_done.wait()
+            one = None if one._is_queued else one._earlier
 
     def wait_for_queue(self) -> None:
         """Wait until the messages of all earlier calls are in the inbox."""
@@ -134,9 +181,22 @@ class Execution:
 
     def wait_for_turn(self) -> None:
         """Wait until the turns of all earlier calls have ended."""
-        if self._earlier is not None:
-            self._earlier.wait_until_done()
-            self._earlier = None
+        while (one := self._earlier) is not None:
+            one.wait_until_done()
+            self._earlier = one._earlier
+
+    def _comes_with_or_after(self, other: Execution | None) -> bool:
+        one: Execution | None = self
+        while other is not None and one is not None:
+            if one is other:
+                return True
+            one = one._earlier
+        return False
+
+    def begins(self) -> None:
+        """Raise the error of a turn that `abort` came before, if it did."""
+        if self._aborted is not None:
+            raise never_began()
 
     def started(self, turn_id: str) -> None:
         """Take the turn's id. Raises `TurnCancelled` for a turn that `abort` came before."""
@@ -145,31 +205,57 @@ class Execution:
             raise TurnCancelled("interrupt")
 
     def add(self, event: StreamEvent) -> None:
-        """Take a stream event."""
+        """Take a stream event. None comes after the end."""
         with self._changed:
+            if self.is_done:
+                return
             self._events.append(event)
             self._changed.notify_all()
         self._tell()
 
-    def complete(self, result: TurnResult) -> None:
-        """End with a result."""
-        self._turn_id = self._turn_id or result.turn_id
-        self._end(lambda: self.future.set_result(result))
+    def follow(self, layout: Layout, paths: AgentPaths) -> None:
+        """Take also what becomes of the agents that are spawned from now on (`look`)."""
+        with self._looking:
+            if self._spawned is None:
+                self._spawned = SpawnedEvents(layout, paths, children=self.children)
+
+    def look(self) -> None:
+        """Take what has become of spawned agents, if any are followed. It raises nothing."""
+        if self._spawned is not None:
+            with self._looking, suppress(AgentsdirError, OSError):
+                for event in self._spawned.poll():
+                    self.add(event)
+
+    def complete(self, result: object) -> None:
+        """End with what the outermost middleware returned, which has to be a result."""
+        if isinstance(result, TurnResult):
+            self._turn_id = self._turn_id or result.turn_id
+            self._end(lambda: self.future.set_result(result))
+        else:
+            why = f"a middleware returned {type(result).__name__}, and no result of a turn"
+            self.fail(UsageError(why, hint="return what `next` returns", kind="bad-middleware"))
 
     def fail(self, error: BaseException) -> None:
-        """End with an error. An interrupt of the turn is none of the thread that asks."""
+        """End with an error. What would end the thread that asks for the result is changed."""
+        made: BaseException = error
         if isinstance(error, TurnCancelled):
-            error = Interruption(f"the turn was aborted: {error.reason}", kind="turn-aborted")
-        elif isinstance(error, KeyboardInterrupt | SystemExit):
-            error = Interruption("the turn was interrupted", kind="turn-aborted")
-        self._end(lambda: self.future.set_exception(error))
+            made = Interruption(f"the turn was aborted: {error.reason}", kind="turn-aborted")
+        elif not isinstance(error, Exception):
+            made = Interruption(
+                f"the turn was interrupted by {type(error).__name__}", kind="turn-aborted"
+            )
+        if made is not error:
+            made.__cause__ = error
+        self._end(lambda: self.future.set_exception(made))
 
     def _end(self, settle: Callable[[], None]) -> None:
+        self.look()
         with self._changed:
+            if self.is_done:  # it was aborted before
+                return
             settle()
             self._changed.notify_all()
-        self._earlier = None
-        self._is_queued.set()
+        self._is_queued_or_done.set()
         self._tell()
 
     def _tell(self) -> None:
@@ -180,3 +266,73 @@ class Execution:
 def never_began() -> Interruption:
     """Return the error of a turn that was aborted before it began."""
     return Interruption("the turn was aborted before it began", kind="turn-aborted")
+
+
+class RunningExecutions:
+    """The executions of an app that run, each in a thread.
+
+    The threads are no daemons: a program that ends waits for its turns.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._threads: dict[Thread, Execution] = {}
+        self._is_closed = False
+
+    def check_open(self) -> None:
+        """Raise `UsageError` (kind ``app-closed``) once it is closed, but for what turns begin."""
+        if self._is_closed and _own.get() is None:
+            raise UsageError("the app is closed", kind="app-closed")
+
+    def start(self, execution: Execution, work: Callable[[], None]) -> None:
+        """Do the work of an execution in a thread. Raises what `check_open` raises."""
+        self.check_open()
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                with self._lock:
+                    del self._threads[thread]
+
+        thread = Thread(target=run, name=f"agentsdir {execution.session.id}")
+        with self._lock:
+            thread.start()
+            self._threads[thread] = execution
+
+    def close(self, *, abort: bool) -> None:
+        """Begin no more, and wait until all have ended.
+
+        An exception in this thread, as Ctrl-C raises one, aborts them and passes when they have
+        ended.
+
+        Args:
+            abort: whether to abort them first.
+
+        Raises `UsageError` (kind ``waits-for-itself``) inside of one of them.
+        """
+        if _own.get() is not None:
+            raise UsageError(
+                "an app cannot be closed inside of a turn: that waits for the turn's end",
+                kind="waits-for-itself",
+            )
+        self._is_closed = True
+        if abort:
+            self._abort()
+        try:
+            self._join()
+        except BaseException:
+            self._abort()
+            self._join()
+            raise
+
+    def _abort(self) -> None:
+        with self._lock:
+            running = [*self._threads.values()]
+        for execution in running:
+            with suppress(AgentsdirError):  # its log cannot be written: the turn ends by itself
+                execution.abort("close")
+
+    def _join(self) -> None:
+        while threads := [*self._threads]:
+            threads[0].join()

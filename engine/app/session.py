@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
-from threading import Lock, Thread
+from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from agentsdir.adapters import registry
 from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
@@ -19,7 +20,13 @@ from agentsdir.engine.inbox import Message, drop_message, part_flaw, text_messag
 from agentsdir.engine.settings import Changes, change_settings, current_settings
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
-from agentsdir.formats.errors import NoSuchAgent, SessionStateError, UsageError
+from agentsdir.formats.errors import (
+    AgentsdirError,
+    NoSuchAgent,
+    SessionStateError,
+    TurnTimeout,
+    UsageError,
+)
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
@@ -87,6 +94,10 @@ def changes_to(config: AgentConfig, has: CurrentSettings) -> Changes:
     return Changes(**differ)
 
 
+def _nothing() -> None:
+    pass
+
+
 class SessionOptions(NamedTuple):
     """What a session has in place of, or beside, what its app has.
 
@@ -147,6 +158,7 @@ class Session:
         self._lock = Lock()
         self._last: Execution | None = None
         self._executions: list[Execution] = []
+        self._spawns: list[Execution] = []
         self._children: list[Session] = []
         self._applied: AgentConfig | None = None
         self._is_closed = False
@@ -191,8 +203,8 @@ class Session:
 
     @property
     def executions(self) -> tuple[Execution, ...]:
-        """The executions of this object that have not ended, in order."""
-        return tuple(self._executions)
+        """The executions of this object that have not ended, spawns last."""
+        return (*self._executions, *self._spawns)
 
     def change(
         self, props: Mapping[str, Any] | None = None, callbacks: Callbacks | None = None
@@ -207,12 +219,24 @@ class Session:
     # The procedures.
 
     @runs_turn
-    def send(self, call: Call, execution: Execution, input: Input) -> TurnResult:  # noqa: A002
+    def send(
+        self,
+        call: Call,
+        execution: Execution,
+        input: Input,  # noqa: A002
+        *,
+        children: bool = False,
+    ) -> TurnResult:
         """Queue a message and run its turn: ``send("hello")``, or with parts of text and images.
+
+        Args:
+            children: have the events of the agents that it spawns among its own, and not only what
+                becomes of each.
 
         Raises what `content_of` and `send_message` raise, as the result.
         """
         content = content_of(input)
+        execution.children = children
         return self._run(
             call,
             execution,
@@ -248,6 +272,7 @@ class Session:
         It stands behind the messages of the calls of `send` before it.
         """
         del call
+        self.app.running.check_open()
         content = content_of(input)
         with self._lock:
             last = self._last
@@ -294,6 +319,7 @@ class Session:
             model=model,
             max_ticks=max_ticks,
             provider=provider,
+            ephemeral=ephemeral,
         )
         agent, props = with_props(agent)
         services = self.app.services()
@@ -311,12 +337,14 @@ class Session:
             max_ticks=config.max_ticks,
             ephemeral=ephemeral,
         )
+        turn = self._turn
+        if turn is not None:
+            turn.follow(services.layout, self.paths)
         with services.disk.synced_at_end():
             made = create_child(services, self.paths, wanted, turn_id=None, sync=False)
         child = Session(self.app, made.paths, agent, chosen, props=props, parent=self)
         child._applied = config
-        execution.queued(made.message_id)
-        with self._holding(child, execution):
+        with self._holding(child, execution, turn):
             return child._run(
                 call,
                 execution,
@@ -359,25 +387,42 @@ class Session:
         Raises what `engine.close.close` raises.
         """
         services = self.app.services()
-        for execution in self.executions:
+        executions = self.executions
+        for execution in executions:
             execution.abort("close")
         closed = close.close(services, self.paths)
         self._is_closed = True
         turns = [one.turn for one in closed.closed if one.turn is not None]
         close.end_closed_turns(services, turns)
+        for execution in executions:
+            execution.wait_until_done()
         self.app.sessions.forget(self)
 
-    def end_turn(self, execution: Execution, reason: str) -> None:
-        """End an execution of this session early (`Execution.abort`)."""
+    def end_turn(self, execution: Execution, reason: str) -> bool:
+        """End an execution of this session early (`Execution.abort`).
+
+        Returns whether its turn never begins.
+        """
         session = execution.child or self
         services = self.app.services()
-        if execution.id is not None:
-            if not execution.is_done:
-                session.interrupt(reason=reason)
-        elif execution.message_id is not None:
-            # A turn that begins meanwhile ends itself: `Execution.started`.
-            with suppress(SessionStateError, NoSuchAgent):
+        try:
+            if execution.id is not None:
+                session._end_spawns()
+                cancel.interrupt(services, session.paths, reason, turn_id=execution.id)
+                return False
+            if execution.child is not None:
+                close.close(services, session.paths)
+            elif execution.message_id is not None:
                 drop_message(services, session.paths, execution.message_id)
+        except (SessionStateError, NoSuchAgent):
+            # It has ended, or begins just now and ends itself: `Execution.started`.
+            return False
+        return True
+
+    def _end_spawns(self) -> None:
+        """End the children: they are asked here, as those that wait for a slot run no turn."""
+        for spawn in tuple(self._spawns):
+            spawn.abort("parent")
 
     # How a turn is run.
 
@@ -409,33 +454,53 @@ class Session:
         Args:
             in_order: after the calls before it, so that messages and turns are in their order.
         """
-        self.app.sessions.touch(self)
         with self._lock:
             execution = Execution(self, self._last if in_order else None)
+            (self._executions if in_order else self._spawns).append(execution)
             if in_order:
                 self._last = execution
-                self._executions.append(execution)
+        self.app.sessions.touch(self)
         run = composed((*self.middleware, *middleware), lambda made: work(made, execution))
-        Thread(target=self._work, args=(call, execution, run), name=f"agentsdir {self.id}").start()
+        try:
+            self.app.running.start(execution, partial(self._work, call, execution, run))
+        except BaseException as error:  # the app is closed, or the system has no more threads
+            execution.fail(error)
+            self._ended(execution)
+            raise
         return execution
 
     def _work(self, call: Call, execution: Execution, run: Next) -> None:
         try:
-            if execution.is_aborted:
-                raise never_began()
-            result = run(call)
+            with execution.inside():
+                execution.begins()
+                result = run(call)
         except BaseException as error:  # noqa: BLE001, the caller's thread has it from `result`
+            if isinstance(error, KeyboardInterrupt | TurnTimeout):
+                self._end_spawns()
+            self._close_unused(execution)
             dropped = isinstance(error, SessionStateError) and error.kind == "dropped"
             execution.fail(never_began() if dropped and execution.is_aborted else error)
         else:
+            self._close_unused(execution)
             execution.complete(result)
         finally:
-            with self._lock:
-                if execution in self._executions:
-                    self._executions.remove(execution)
-                if self._last is execution:
-                    self._last = None
-            self.app.sessions.touch(self)
+            self._ended(execution)
+
+    def _close_unused(self, execution: Execution) -> None:
+        """Close a session for one turn that has had none: a turn would have ended it."""
+        dropped = self.parent is not None and execution.is_aborted
+        if execution.id is None and (self._options.ephemeral or dropped):
+            with suppress(SessionStateError, NoSuchAgent):
+                close.close(self.app.services(), self.paths)
+
+    def _ended(self, execution: Execution) -> None:
+        with self._lock:
+            for running in (self._executions, self._spawns):
+                if execution in running:
+                    running.remove(execution)
+            if self._last is execution:
+                self._last = self._executions[-1] if self._executions else None
+        self.app.sessions.touch(self)
 
     def _run(
         self,
@@ -453,31 +518,66 @@ class Session:
                 self._callbacks, tools, self._options.runner, queued=self._queued_ids
             ),
             on_queued=partial(self._queued, execution),
+            before_start=execution.begins,
             on_start=execution.started,
         )
+        if execution.children or self._runs_program:
+            # What runs in other processes may spawn.
+            execution.follow(services.layout, self.paths)
+            options = options._replace(on_tick=execution.look, on_others=execution.look)
         execution.wait_for_queue()
+        execution.begins()
         return run(services, options)
 
+    @cached_property
+    def _runs_program(self) -> bool:
+        name = self._state().session.provider_name
+        with suppress(AgentsdirError):  # the turn says so
+            provider = registry.get(name).provider
+            return provider is not None and provider.runs_program
+        return False
+
+    @property
+    def _turn(self) -> Execution | None:
+        """The execution whose turn runs."""
+        begun = [one for one in self._executions if one.id is not None and not one.is_done]
+        return begun[0] if begun else None
+
     @contextmanager
-    def _holding(self, child: Session, execution: Execution) -> Iterator[None]:
-        """Have a child among the children while its turn runs."""
+    def _holding(
+        self, child: Session, execution: Execution, turn: Execution | None
+    ) -> Iterator[None]:
+        """Have a child among the children while its turn runs.
+
+        Args:
+            turn: has what becomes of the child among its events.
+        """
+        look = _nothing if turn is None else turn.look
         with self._lock:
             self._children.append(child)
         child._executions.append(execution)
+        child._last = execution
         execution.child = child
         try:
-            yield
+            look()
+            execution.begins()
+            with execution.watched(look):
+                yield
         finally:
+            child._close_unused(execution)
             child._executions.remove(execution)
             with self._lock:
                 self._children.remove(child)
+            look()
 
     def _queued(self, execution: Execution, message_id: str) -> None:
         execution.queued(message_id)
         if execution.is_aborted:
-            with suppress(SessionStateError):
+            with suppress(SessionStateError, NoSuchAgent):
                 drop_message(self.app.services(), self.paths, message_id)
+        execution.begins()
         execution.wait_for_turn()
+        execution.begins()
 
     def _configure(self, services: Services) -> AgentConfig:
         """Return the configuration of the next turn, after the agent's settings are as it says."""

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
+from weakref import WeakMethod, WeakValueDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class SessionRegistry:
     """The sessions in memory by their id, the one that was used longest ago first.
 
-    A session that is put out of memory is saved first, and comes back when it is asked for. One
-    that runs a turn stays.
+    A session that is put out of memory is saved first, and comes back when it is asked for, or
+    used: as the same object, as long as the program holds that. One that runs a turn stays.
 
     Args:
         max_active: how many sessions there may be; None for no limit.
@@ -37,6 +37,7 @@ class SessionRegistry:
         self._put_out = put_out
         self._lock = Lock()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._known: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._used: dict[str, float] = {}
         self._closed = Event()
         if idle_timeout is not None:
@@ -56,13 +57,14 @@ class SessionRegistry:
         return session_id in self._sessions
 
     def get(self, session_id: str) -> Session | None:
-        """Return the session in memory that has an id; None for none."""
-        return self._sessions.get(session_id)
+        """Return the session that has an id, if the registry or the program holds it."""
+        with self._lock:
+            return self._known.get(session_id)
 
     def add(self, session: Session) -> Session:
         """Add a session, unless there is one of its id; return the one that is there."""
         with self._lock:
-            session = self._sessions.setdefault(session.id, session)
+            session = self._known.setdefault(session.id, session)
         self.touch(session)
         return session
 
@@ -74,12 +76,13 @@ class SessionRegistry:
             self._sessions.setdefault(session.id, session)
             self._sessions.move_to_end(session.id)
             self._used[session.id] = time.monotonic()
-        if self._max_active is not None:
-            self._put_out_all(self._beyond(self._max_active))
+            beyond = self._beyond(self._max_active) if self._max_active is not None else {}
+        self._put_out_all(beyond)
 
     def forget(self, session: Session) -> None:
         """Take out a session that was closed, or an app that is."""
         with self._lock:
+            self._known.pop(session.id, None)
             if self._sessions.get(session.id) is session:
                 del self._sessions[session.id], self._used[session.id]
 
@@ -89,25 +92,33 @@ class SessionRegistry:
             return []
         oldest = time.monotonic() - self._idle_timeout
         with self._lock:
-            idle = [one for one in self._sessions.values() if self._used[one.id] <= oldest]
-        return self._put_out_all([one for one in idle if not one.executions])
+            idle = {
+                one: used
+                for one in self._sessions.values()
+                if (used := self._used[one.id]) <= oldest and not one.executions
+            }
+        return self._put_out_all(idle)
 
     def close(self) -> None:
         """End the sweeps."""
         self._closed.set()
 
-    def _beyond(self, most: int) -> list[Session]:
+    def _beyond(self, most: int) -> dict[Session, float]:
         """Return the sessions to put out, so that there are `most`: never the one used last."""
-        with self._lock:
-            *earlier, _ = self._sessions.values()
+        *earlier, _ = self._sessions.values()
         free = [one for one in earlier if not one.executions]
-        return free[: max(len(earlier) + 1 - most, 0)]
+        return {one: self._used[one.id] for one in free[: max(len(earlier) + 1 - most, 0)]}
 
-    def _put_out_all(self, sessions: list[Session]) -> list[str]:
-        for session in sessions:
+    def _put_out_all(self, sessions: dict[Session, float]) -> list[str]:
+        """Save sessions and put them out, but those that were used since the time that is given."""
+        out = []
+        for session, used in sessions.items():
             self._put_out(session)
-            self.forget(session)
-        return [session.id for session in sessions]
+            with self._lock:
+                if self._used.get(session.id) == used and not session.executions:
+                    del self._sessions[session.id], self._used[session.id]
+                    out.append(session.id)
+        return out
 
 
 def _sweep_now_and_then(
