@@ -11,7 +11,7 @@ from agentsdir.engine.callbacks import NO_CALLBACKS, Callbacks, LoggedSession, S
 from agentsdir.engine.runner import overrides
 from agentsdir.engine.tools import ToolOutput, as_output, failed
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import Terminated, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -93,6 +93,8 @@ def decision_of(runner: ExecutionRunner, request: ToolRequest) -> Decision:
 
     try:
         output = as_output(runner.execute_tool_call(call, None, proceed))
+    except Terminated:
+        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001, the model is to read it
         return Decision(allowed=False, reason=failed(error).output)
     if passed_on:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -385,6 +388,57 @@ def test_a_model_that_raises_fails_the_turn_and_its_calls_are_closed(stage: Any)
             run_turn(stage, paths, add)
     assert said(logged(stage, paths))[-1] == ("assistant_text", "so far")
     assert ("tool_use", "success") in said(logged(stage, paths))
+
+
+KILLED = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from looping import MODEL, model, run_turn
+from pathlib import Path
+from conftest import Stage
+from agentsdir.adapters.protocol import ToolCall
+from agentsdir.engine.lookup import find_agent
+from agentsdir.engine.tools import create_tool
+from agentsdir.formats.store.layout import Layout
+
+def kill(_given):
+    while b'"output":"one"' not in paths.log.read_bytes():
+        time.sleep(0.01)
+    os._exit(9)
+
+stage = Stage(Path(sys.argv[2]))
+stage.ids.made, stage.ticks = 100, 100
+paths = find_agent(Layout(stage.root), sys.argv[3])
+tools = [create_tool("one", {"type": "object"}, lambda _: "one"),
+         create_tool("kill", {"type": "object"}, kill)]
+with model(lambda request: [ToolCall("kill", {}), ToolCall("one", {})]):
+    run_turn(stage, paths, *tools)
+"""
+
+
+def test_a_process_that_dies_in_a_handler_leaves_the_results_that_were_there(stage: Any) -> None:
+    """Recovery closes the call that did not return, and the model goes on with both."""
+    with model(lambda request: [said(request.timeline())[-1][1] and "on"]):
+        paths = stage.new(provider=MODEL)
+        here = str(Path(__file__).parent)
+        path = f"{here}:{Path(here).parent}"
+        died = subprocess.run(
+            [sys.executable, "-c", KILLED, here, str(stage.root), paths.id],
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+            capture_output=True,
+        )
+        assert died.returncode == 9, died
+        stage.ids.made = 200
+        stage.ticks = 200
+        assert run_turn(stage, paths, text="again").response == "on"
+    blocks = {b["toolUseId"]: b for b in logged(stage, paths) if b["type"] == "tool_result"}
+    outputs = {b["toolName"]: blocks[b["toolUseId"]] for b in logged(stage, paths)
+               if b["type"] == "tool_use"}  # fmt: skip
+    assert (outputs["one"]["output"], outputs["one"].get("synthetic")) == ("one", None)
+    assert (outputs["kill"]["isError"], outputs["kill"]["synthetic"]) == (True, True)
+    calls = [b["status"] for b in logged(stage, paths) if b["type"] == "tool_use"]
+    assert calls == ["error", "success"]
 
 
 # Scripts.

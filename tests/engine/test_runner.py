@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from looping import MODEL, called, logged, model, run_turn, said, spoken, write_script
 
-from agentsdir.adapters.protocol import ToolCall
+from agentsdir.adapters.protocol import Decision, ToolCall, ToolRequest
 from agentsdir.engine.dispatcher import run_inbox, send
-from agentsdir.engine.extensions import Extensions
+from agentsdir.engine.extensions import Extensions, decision_of
 from agentsdir.engine.runner import METHODS, ExecutionRunner, overrides
 from agentsdir.engine.tools import ToolOutput, create_tool, tool
 from agentsdir.engine.turn import TurnOptions
-from agentsdir.formats.errors import AgentsdirError, ProviderError, UsageError
+from agentsdir.formats.errors import AgentsdirError, ProviderError, Terminated, UsageError
 from agentsdir.formats.store.agent import read_agent
 
 
@@ -62,6 +62,7 @@ def answers(request: Any) -> Any:
     return f"{len(request.tools)} tools"
 
 
+@pytest.mark.feature("A-08")
 def test_each_method_is_called_at_the_frequency_of_the_seed(stage: Any) -> None:
     """The set-up once for a session, the input before each model call, each call of a tool."""
     runner = Repl()
@@ -242,6 +243,50 @@ def test_a_stand_in_that_does_not_honour_the_runner_is_none(stage: Any, plugin: 
         with pytest.raises(AgentsdirError):
             run_turn(stage, paths, runner=Repl())
     assert "outside" not in paths.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("does", "decision"),
+    [
+        (lambda _call, go_on: go_on(), Decision(allowed=True)),
+        (lambda call, go_on: call.input.update(path="b") or go_on(),
+         Decision(allowed=True, input={"path": "b"})),
+        (lambda _call, _go_on: "kept", Decision(allowed=False, reason="kept")),
+        (lambda _call, _go_on: {"a": [1]}, Decision(allowed=False, reason='{"a":[1]}')),
+        (lambda _call, _go_on: None, Decision(allowed=False)),
+        (lambda _call, go_on: go_on() and {1}, Decision(allowed=True)),
+        (lambda _call, go_on: go_on() and 1 / 0,
+         Decision(allowed=False, reason="ZeroDivisionError: division by zero")),
+    ],
+)  # fmt: skip
+def test_a_client_that_carries_out_its_calls_itself_gets_a_yes_or_a_no(
+    does: Any, decision: Decision
+) -> None:
+    """A yes where the runner called `next` and did not fail, else a no with what it returned."""
+
+    class Decides(ExecutionRunner):
+        name = "decides"
+
+        def execute_tool_call(self, call: Any, tool: Any, next: Any) -> Any:  # noqa: A002
+            assert (call.name, call.id, tool) == ("Write", "u", None)
+            return does(call, next)
+
+    given = {"path": "a"}
+    assert decision_of(Decides(), ToolRequest("Write", "u", given)) == decision
+    assert given == {"path": "a"}
+
+
+def test_a_signal_that_ends_this_process_is_no_answer_of_a_runner() -> None:
+    """It passes, as everywhere."""
+
+    class Dies(ExecutionRunner):
+        name = "dies"
+
+        def execute_tool_call(self, call: Any, tool: Any, next: Any) -> Any:  # noqa: A002
+            raise Terminated
+
+    with pytest.raises(Terminated):
+        decision_of(Dies(), ToolRequest("Write", "u", {}))
 
 
 def test_extensions_are_none_by_default() -> None:
