@@ -141,6 +141,8 @@ class TimelineFold:
 
     def entries(self) -> list[Block]:
         """Return the blocks of the timeline, as far as they are held."""
+        if not self._superseded:
+            return list(self._timeline.values())
         return [block for block in self._timeline.values() if not _is_superseded(block)]
 
     def history(self) -> list[Block]:
@@ -330,21 +332,20 @@ def select(
         if len(taken) == limit or (max_tokens is not None and tokens > max_tokens):
             break
         taken.append(block)
-    parted = _paired(entries) - _paired(taken)
-    return [
-        block
-        for block in reversed(taken)
-        if block.get("type") not in _OF_CALLS or str(block.get("toolUseId")) not in parted
-    ]
+    parted = _used(taken) - _paired(taken)
+    if parted:  # looked for in the whole timeline, which may be long
+        parted &= _paired(entries)
+    return [block for block in reversed(taken) if parted.isdisjoint(_used([block]))]
+
+
+def _used(blocks: Sequence[Block], kinds: Collection[str] = _OF_CALLS) -> set[str]:
+    """Return the ids of the calls and results among blocks."""
+    return {str(block.get("toolUseId")) for block in blocks if block.get("type") in kinds}
 
 
 def _paired(blocks: Sequence[Block]) -> set[str]:
     """Return the ids of the calls that are there with their results."""
-    calls, results = (
-        {str(block.get("toolUseId")) for block in blocks if block.get("type") == kind}
-        for kind in _OF_CALLS
-    )
-    return calls & results
+    return set[str].intersection(*(_used(blocks, {kind}) for kind in _OF_CALLS))
 
 
 def role_of(block: Block) -> str | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from agentsdir.engine.data import MAX_DATA, set_data, set_props
+from agentsdir.engine.restore import restore_agent
 from agentsdir.formats.errors import Invalid, SessionStateError, UsageError
+from agentsdir.formats.store import events
+from agentsdir.formats.store.events import EVENTS
 
 
 def test_values_are_set_and_removed_by_name(stage: Any) -> None:
@@ -110,3 +114,33 @@ def test_a_closed_agent_takes_none(stage: Any) -> None:
             change()
         assert raised.value.kind == "closed"
     assert paths.log.read_bytes() == before
+
+
+LATER = ("props.set", "data.set", "timeline.set", "runner.initialized", "runner.restored")
+
+
+@pytest.mark.parametrize("event", LATER)
+def test_a_program_that_does_not_know_the_records_keeps_them_and_restore_puts_them_back(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """Its state.json lacks what they say, until the log is folded whole."""
+    paths = stage.new()
+    data: dict[str, Any] = {
+        "props.set": {"props": {"a": 1}},
+        "data.set": {"scope": "com", "values": {"a": 1}},
+        "timeline.set": {"entries": []},
+    }.get(event, {"name": "repl"})
+    stage.append(paths, event, data)
+    expected = paths.state.read_bytes()
+    older = {name: row for name, row in EVENTS.items() if name not in LATER}
+    with monkeypatch.context() as patched:
+        patched.setattr(events, "EVENTS", older)
+        stage.append(paths, "agent.tagged", {"tags": []})
+        paths.state.unlink()  # it folds the log from its start
+        stage.append(paths, "agent.tagged", {"tags": ["x"]})
+    assert [record["event"] for record in stage.log(paths)].count(event) == 1
+    said = {"props", "comState", "dataCache", "runner"}
+    assert not said & orjson.loads(paths.state.read_bytes()).keys()
+    restore_agent(stage.services, paths)
+    kept = orjson.loads(paths.state.read_bytes())
+    assert said & kept.keys() == said & orjson.loads(expected).keys()
