@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
+import agentsdir
 from agentsdir.cli import hooks
 from agentsdir.schemas import check
 
@@ -553,3 +555,73 @@ def test_what_a_hook_sends_in_the_background_runs_without_the_hooks_of_its_agent
     assert done.stderr == b""
     assert events(shell, agent).count("turn.complete") == 1
     assert read(shell, "complete") == []
+
+
+SENDING = ("before-send", "complete", "after-send")
+
+
+def counts(shell: Any, agent: str) -> list[int]:
+    """Return how often each hook around a message was run for an agent."""
+    return [
+        sum(document["agent_id"] == agent for document in read(shell, name)) for name in SENDING
+    ]
+
+
+def test_the_line_protocol_and_so_the_prompt_run_each_hook_once(shell: Any) -> None:
+    """`chat` queues what is typed, and then runs it."""
+    for name in (*SENDING, "session-create"):
+        install(shell, name, KEEP)
+
+    _request(shell, {"id": 1, "verb": "new", "options": {"name": "fox"}})
+    _request(shell, {"id": 1, "verb": "send", "args": ["fox", "hi"]})
+    _request(shell, {"id": 1, "verb": "queue", "args": ["fox"], "stdin": "again"})
+    _request(shell, {"id": 1, "verb": "send", "args": ["fox"], "options": {"no-message": True}})
+
+    (made,) = read(shell, "session-create")
+    assert counts(shell, made["agent_id"]) == [2, 2, 2]
+
+
+def _request(shell: Any, request: dict[str, Any]) -> None:
+    given = f"{json.dumps(request)}\n"
+    done = shell.process("chat", "--jsonl", stdin=None, input=given, stdout=subprocess.PIPE)
+    answers = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert [one["exit"] for one in answers if "exit" in one] == [0], done
+
+
+def test_an_app_runs_each_hook_once_and_its_callbacks_before_it(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's hook has the last word about a message."""
+    monkeypatch.setenv("HOME", str(shell.home))
+    for name in ("after-send", "complete", "session-create", "session-close"):
+        install(shell, name, KEEP)
+    tag = 'sed "s/.*\\"text\\":\\"\\([^\\"]*\\)\\".*/{\\"content\\":\\"\\1, hook\\"}/"'
+    install(shell, "before-send", f'tee -a "$kept" | {tag}')
+    callbacks = agentsdir.Callbacks(
+        on_before_send=lambda _session, content: content[0]["text"] + ", callback"
+    )
+    config = agentsdir.AgentConfig(provider="echo")
+
+    with agentsdir.App(config, root=shell.root, callbacks=callbacks) as app:
+        session = app.session()
+        assert session.send("hi").result.response == "hi, callback, hook"
+        session.queue("later")
+        session.close()
+
+    assert counts(shell, session.id) == [2, 1, 1]
+    assert len(read(shell, "session-create")) == len(read(shell, "session-close")) == 1
+
+
+def test_an_app_gets_the_no_of_a_hook_from_the_result(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error with a kind."""
+    monkeypatch.setenv("HOME", str(shell.home))
+    install(shell, "before-send", """echo '{"cancel":"not on a Sunday"}'""")
+
+    with agentsdir.App(agentsdir.AgentConfig(provider="echo"), root=shell.root) as app:
+        execution = app.session().send("hi")
+        with pytest.raises(agentsdir.SessionStateError, match="not on a Sunday") as refused:
+            assert execution.result
+
+    assert refused.value.kind == "cancelled"
