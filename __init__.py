@@ -13,13 +13,18 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from agentsdir.adapters.in_process import model_architecture as model_architecture
     from agentsdir.adapters.protocol import Decision as Decision
     from agentsdir.adapters.protocol import ModelRequest as ModelRequest
+    from agentsdir.adapters.protocol import Profile as Profile
     from agentsdir.adapters.protocol import ToolCall as ToolCall
     from agentsdir.adapters.protocol import ToolRequest as ToolRequest
     from agentsdir.adapters.protocol import ToolResult as ToolResult
     from agentsdir.adapters.registry import register as register
     from agentsdir.adapters.script import write_script as write_script
+    from agentsdir.cli.library import AgentSandbox as AgentSandbox
+    from agentsdir.cli.library import AgentSession as AgentSession
+    from agentsdir.cli.library import AgentSystem as AgentSystem
     from agentsdir.cli.library import App as App
     from agentsdir.cli.library import AsyncApp as AsyncApp
+    from agentsdir.cli.library import TurnScheduler as TurnScheduler
     from agentsdir.engine.app.asynchronous import AsyncExecution as AsyncExecution
     from agentsdir.engine.app.asynchronous import AsyncSession as AsyncSession
     from agentsdir.engine.app.component import AgentConfig as AgentConfig
@@ -60,6 +65,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
 
 _HOMES = {
     "AgentConfig": "engine.app.component",
+    "AgentSandbox": "cli.library",
+    "AgentSession": "cli.library",
+    "AgentSystem": "cli.library",
     "AgentsdirError": "formats.errors",
     "App": "cli.library",
     "AsyncApp": "cli.library",
@@ -82,6 +90,7 @@ _HOMES = {
     "Next": "engine.app.procedures",
     "NoSuchAgent": "formats.errors",
     "NotRecorded": "formats.errors",
+    "Profile": "adapters.protocol",
     "ProviderError": "formats.errors",
     "Session": "engine.app.session",
     "SessionRef": "engine.runner",
@@ -97,6 +106,7 @@ _HOMES = {
     "ToolRequest": "adapters.protocol",
     "ToolResult": "adapters.protocol",
     "TurnResult": "engine.result",
+    "TurnScheduler": "cli.library",
     "TurnTimeout": "formats.errors",
     "Uncertain": "formats.errors",
     "UsageError": "formats.errors",

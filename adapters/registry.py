@@ -54,6 +54,15 @@ def get(name: str) -> Architecture:
     return _registered.get(name) or _installed(name)
 
 
+def find(name: str) -> Architecture:
+    """Return an architecture by its name, or by the one that `type` of a stored session has.
+
+    Raises what `get` raises.
+    """
+    known = (*built_in(), *_registered.values())
+    return next((one for one in known if name in (one.name, one.architecture)), None) or get(name)
+
+
 def built_in() -> list[Architecture]:
     """Return the built-in architectures, in the order in which `detect` is called."""
     return [get(name) for name in BUILT_IN]

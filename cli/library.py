@@ -1,4 +1,6 @@
-"""The library's `App`, with the clock, the ids, the configuration and the hooks of this machine.
+"""`App` and the other classes of the library that work on this machine.
+
+They are those of `engine/app` with its clock, its ids, the user's configuration and hooks.
 
 docs/library.md.
 """
@@ -10,24 +12,41 @@ import os
 from functools import partial
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
+from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import Host, SessionSpec, deny_all
+from agentsdir.cli.config import provider_config
 from agentsdir.cli.environment import Environment
-from agentsdir.cli.services import services_of
+from agentsdir.cli.services import FreshIds, now, services_of
+from agentsdir.engine.app.agent_session import BaseAgentSandbox, BaseAgentSession
+from agentsdir.engine.app.agent_system import BaseAgentSystem
 from agentsdir.engine.app.app import BaseApp
 from agentsdir.engine.app.asynchronous import BaseAsyncApp
+from agentsdir.engine.app.component import AgentConfig
+from agentsdir.engine.app.turn_scheduler import BaseTurnScheduler
 from agentsdir.engine.create import NewAgent
+from agentsdir.formats import ids
+from agentsdir.formats.signals import sleep
 
 if TYPE_CHECKING:
-    from agentsdir.engine.app.app import AppOptions
+    from collections.abc import Callable, Mapping
+
+    from agentsdir.adapters.protocol import Decision, ToolRequest
+    from agentsdir.engine.app.agent_session import SessionRequest
+    from agentsdir.engine.app.app import AppOptions, SharedOptions
     from agentsdir.engine.app.component import Agent
+    from agentsdir.engine.services import Services
+
+Root: TypeAlias = "str | os.PathLike[str] | None"
 
 LOGGER = logging.getLogger("agentsdir")
 """Gets what commands note on standard error."""
 
 
 class App(BaseApp):
-    """An app on an agents directory of this machine , as `BaseApp` describes it.
+    """An app on an agents directory of this machine, as `BaseApp` describes it.
 
     Args:
         agent: what the sessions run: a component, an element or an `AgentConfig`.
@@ -40,12 +59,10 @@ class App(BaseApp):
         self,
         agent: Agent,
         *,
-        root: str | os.PathLike[str] | None = None,
+        root: Root = None,
         **options: Unpack[AppOptions],
     ) -> None:
-        env = ProgramEnvironment("" if root is None else os.fspath(root))
-        new = NewAgent(login=env.login, cwd=str(env.cwd))
-        super().__init__(agent, partial(services_of, env), new, **options)
+        super().__init__(agent, *_at(root), **options)
 
 
 class AsyncApp(BaseAsyncApp):
@@ -55,10 +72,120 @@ class AsyncApp(BaseAsyncApp):
         self,
         agent: Agent,
         *,
-        root: str | os.PathLike[str] | None = None,
+        root: Root = None,
         **options: Unpack[AppOptions],
     ) -> None:
         super().__init__(App(agent, root=root, **options))
+
+
+class AgentSession(BaseAgentSession):
+    """A session of this machine, as `BaseAgentSession` describes it."""
+
+    @classmethod
+    def create(cls, *, root: Root = None, **wanted: Unpack[SessionRequest]) -> Self:
+        """Return a new session, or the one that a request names (`BaseAgentSession.open`).
+
+        Args:
+            root: as for `App`.
+            wanted: see `SessionRequest`.
+        """
+        return cls.open(*_at(root), **wanted)
+
+
+class AgentSandbox(BaseAgentSandbox):
+    """One session of a client of this machine, as `BaseAgentSandbox` describes it.
+
+    The client runs as config.toml says.
+
+    Args:
+        architecture: by its name, or that of its adapter.
+        workspace: the working directory.
+        session_id: a uuid, of a new session or one that is there; empty for a new one.
+        model: empty for the client's own choice.
+        system_prompt: empty for none.
+        options: the provider's own settings.
+        confirm: answers tool calls that need permission; none is given without it.
+        write_file: see `BaseAgentSandbox`.
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        workspace: str | os.PathLike[str],
+        *,
+        session_id: str = "",
+        model: str = "",
+        system_prompt: str = "",
+        options: Mapping[str, str] = MappingProxyType({}),
+        confirm: Callable[[ToolRequest], Decision] = deny_all,
+        write_file: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        env = ProgramEnvironment("")
+        said = provider_config(env, registry.find(architecture).name)
+        spec = SessionSpec(
+            native_id=session_id or _new_uuid(),
+            model=model or said.model,
+            system_prompt=system_prompt,
+            cwd="",
+            now=now,
+            sleep=sleep,
+            new_id=_new_uuid,
+            options=options,
+            host=Host(
+                home=env.home,
+                variables=env.variables,
+                command=said.command,
+                environment=said.environment,
+                permission_mode=said.permission_mode,
+                confirm=confirm,
+            ),
+        )
+        super().__init__(architecture, spec, env.cwd / workspace, write_file)
+
+
+class TurnScheduler(BaseTurnScheduler):
+    """The sessions of an agents directory of this machine, as `BaseTurnScheduler` describes it.
+
+    Args:
+        root: as for `App`.
+        options: see `SharedOptions`.
+    """
+
+    def __init__(self, *, root: Root = None, **options: Unpack[SharedOptions]) -> None:
+        super().__init__(*_at(root), **options)
+
+
+class AgentSystem(BaseAgentSystem):
+    """The agents of an agents directory of this machine, as `BaseAgentSystem` describes it.
+
+    Args:
+        agent: what agents that are made here begin with.
+        root: as for `App`.
+        options: see `SharedOptions`.
+    """
+
+    def __init__(
+        self,
+        agent: AgentConfig = AgentConfig(),  # noqa: B008, it is frozen
+        *,
+        root: Root = None,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        super().__init__(agent, *_at(root), **options)
+
+
+def _at(root: Root) -> tuple[Callable[[], Services], NewAgent]:
+    """Return what makes services for an agents directory, and who and where a new agent's user is.
+
+    Args:
+        root: as for `App`.
+    """
+    env = ProgramEnvironment("" if root is None else os.fspath(root))
+    return partial(services_of, env), NewAgent(login=env.login, cwd=str(env.cwd))
+
+
+def _new_uuid() -> str:
+    return ids.dashed(FreshIds().session())
 
 
 class ProgramEnvironment(Environment):

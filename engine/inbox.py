@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.log import Record
     from agentsdir.formats.store.state import AgentState
 
+PERSON = "cli"
+"""The sender of what no agent sends."""
 _NAMES = ("reply_to", "retry_of", "permission_mode")
 _FRAME = r"(?i)<(?=\s*/?\s*system_message)"
 _ESCAPED = r"(?i)&lt;(?=\s*/?\s*system_message)"
@@ -36,7 +38,7 @@ class Message(NamedTuple):
 
     Attributes:
         content: text and image parts.
-        sender: the id of the agent that sends it, or `cli`.
+        sender: the id of the agent that sends it, or `PERSON`.
         sync: the sender wants the answer in its own inbox.
         spawn: it is the first prompt of a spawned agent.
         notice: it reports a failure.
@@ -45,7 +47,7 @@ class Message(NamedTuple):
     """
 
     content: list[dict[str, Any]]
-    sender: str = "cli"
+    sender: str = PERSON
     sync: bool = False
     spawn: bool = False
     notice: bool = False
@@ -57,7 +59,7 @@ class Message(NamedTuple):
     def as_data(self, message_id: str) -> dict[str, Any]:
         """Return the data of its `message.enqueued` record."""
         # The task of a subagent is a prompt, although an agent sends it.
-        is_prompt = self.sender == "cli" or self.spawn
+        is_prompt = self.sender == PERSON or self.spawn
         data: dict[str, Any] = {
             "message_id": message_id,
             "sender": self.sender,
@@ -154,7 +156,7 @@ def drop_message(services: Services, paths: AgentPaths, message_id: str) -> None
                 hint="`agentsdir inspect` shows those that wait",
                 kind="not-waiting",
             )
-        if waiting["sender"] != "cli":
+        if waiting["sender"] != PERSON:
             raise SessionStateError(
                 f"message {message_id} is of agent {waiting['sender']}", kind="not-yours"
             )

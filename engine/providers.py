@@ -359,7 +359,9 @@ def _bad(top: Path, reason: str) -> Invalid:
     return Invalid(f"the profile {top} is not used: {reason}", kind="bad-profile")
 
 
-class _Applied(NamedTuple):
+class Applied(NamedTuple):
+    """Files of a profile that were written, each with path and sha256, and paths in the way."""
+
     written: list[dict[str, str]]
     skipped: list[str]
 
@@ -411,7 +413,7 @@ def apply_profile(
                 hint=f"`agentsdir set {paths.id} cwd=DIR` gives the agent another folder",
                 kind="private-folder",
             )
-    done = _write(folder, wanted)
+    done = write_missing(folder, wanted)
     if done.written or done.skipped:
         data = {
             "profile": state.profile,
@@ -425,8 +427,16 @@ def apply_profile(
         services.notify_user(f"{folder / name} is not of the profile {state.profile}; it was left")
 
 
-def _write(folder: Path, wanted: Mapping[str, bytes]) -> _Applied:
-    done = _Applied([], [])
+def write_missing(folder: Path, wanted: Mapping[str, bytes]) -> Applied:
+    """Write files of a profile that a folder lacks; files with other content, and links, are left.
+
+    Args:
+        wanted: by relative path.
+
+    Raises `UnsafePath` for a path that leads out of the folder, and `AgentsdirError` when the
+    system refuses.
+    """
+    done = Applied([], [])
     for name, data in sorted(wanted.items()):
         path = folder / checked_name(name)
         try:

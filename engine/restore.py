@@ -175,6 +175,16 @@ def restore_all(
         yield unread[paths.id] if paths.id in unread else next(restored)
 
 
+def restore_root(services: Services) -> list[Restored]:
+    """Restore all agents, and remove what dead processes left; return what was done to each.
+
+    Agents that a command left in order are not read. Raises what `sweep_root` raises.
+    """
+    services.layout.check_version(writing=True)
+    sweep_root(services)
+    return list(restore_all(services, services.layout.every_agent(), full=False))
+
+
 def _restore_each(
     services: Services,
     agents: list[AgentPaths],

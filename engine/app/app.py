@@ -17,23 +17,21 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agentsdir.engine.app.component import Agent
+    from agentsdir.engine.app.component import Agent, AgentConfig
     from agentsdir.engine.app.procedures import Middleware
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.create import NewAgent
     from agentsdir.engine.runner import ExecutionRunner
     from agentsdir.engine.services import Services
     from agentsdir.engine.tools import Tool
-    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.layout import AgentPaths, Layout
+    from agentsdir.formats.store.state import AgentState
 
 
-class AppOptions(TypedDict, total=False):
-    """What an app may be given by name.
+class SharedOptions(TypedDict, total=False):
+    """What all sessions of a program share, given by name.
 
     Attributes:
-        provider: of sessions whose configuration names none.
-        model: the same.
-        max_ticks: how many model calls their turns may take.
         tools: of all sessions, beside those of their configurations.
         callbacks: called for the turns of all sessions, before a session's own.
         runner: around the model and the tools of all sessions, spawned children included.
@@ -41,14 +39,25 @@ class AppOptions(TypedDict, total=False):
         idle_timeout: seconds without use after which a session is put out of memory.
     """
 
-    provider: str
-    model: str
-    max_ticks: int
     tools: Sequence[Tool]
     callbacks: Callbacks
     runner: ExecutionRunner
     max_active: int
     idle_timeout: float
+
+
+class AppOptions(SharedOptions, total=False):
+    """What an app may be given by name, beside what its sessions share.
+
+    Attributes:
+        provider: of sessions whose configuration names none.
+        model: the same.
+        max_ticks: how many model calls their turns may take.
+    """
+
+    provider: str
+    model: str
+    max_ticks: int
 
 
 class BaseApp:
@@ -120,10 +129,20 @@ class BaseApp:
         what `create_agent` raises.
         """
         self.running.check_open()
-        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
         paths = self._find(name) if name else None
         if paths is None:
             paths = self._create(name, props)
+        return self.session_of(paths, props=props, callbacks=callbacks)
+
+    def session_of(
+        self,
+        paths: AgentPaths,
+        *,
+        props: Mapping[str, Any] | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> Session:
+        """Return the session of an agent (arguments of `session`)."""
+        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
         known = self.sessions.get(paths.id)
         if known is None:
             return self.sessions.add(Session(self, paths, self._agent, chosen, props=props))
@@ -161,17 +180,12 @@ class BaseApp:
 
     def _find(self, name: str) -> AgentPaths | None:
         """Return the agent that has a name or an id; None for none."""
-        layout = self.services().layout
         try:
-            paths = lookup.find_agent(layout, name, whole_name=True)
-            state = read_agent(paths).state
+            paths, state = find_whole(self.services().layout, name)
         except NoSuchAgent:
             return None
-        is_named = state.name == name
-        if not is_named and name not in (paths.id, state.session.id, ids.dashed(state.session.id)):
-            return None  # the beginning of an id
         if state.session.state is SessionState.TERMINATED:
-            if is_named:
+            if state.name == name:
                 return None
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         return paths
@@ -181,20 +195,7 @@ class BaseApp:
     ) -> AgentPaths:
         agent, given = with_props(self._agent, props)
         config = self._options.over(config_of(agent, given))
-        new = self._new
-        wanted = new._replace(
-            name=name,
-            provider=config.provider,
-            model=config.model,
-            system_prompt=config.system,
-            profile=config.profile,
-            permission_mode=config.permission_mode,
-            cwd=config.cwd or new.cwd,
-            options=config.options,
-            fallbacks=tuple(config.fallbacks),
-            max_ticks=config.max_ticks or 0,
-            ephemeral=ephemeral,
-        )
+        wanted = as_wanted(config, self._new)._replace(name=name, ephemeral=ephemeral)
         services = self.services()
         try:
             with services.disk.synced_at_end():
@@ -208,3 +209,32 @@ class BaseApp:
 
     def _put_out(self, session: Session) -> None:
         """Save a session that is put out of memory."""
+
+
+def find_whole(layout: Layout, reference: str) -> tuple[AgentPaths, AgentState]:
+    """Return the agent that has a name, an id, or the id of its session, and its state.
+
+    The beginning of one is none: a program means what it says. Raises `NoSuchAgent`, and what
+    `find_agent` raises.
+    """
+    paths = lookup.find_agent(layout, reference, whole_name=True)
+    state = read_agent(paths).state
+    session_id = state.session.id
+    if reference not in (state.name, paths.id, session_id, ids.dashed(session_id)):
+        raise NoSuchAgent(f"no agent {reference!r} in {layout.root}")
+    return paths, state
+
+
+def as_wanted(config: AgentConfig, new: NewAgent) -> NewAgent:
+    """Return the fields of a new agent from its configuration, and from `new` what that lacks."""
+    return new._replace(
+        provider=config.provider,
+        model=config.model,
+        system_prompt=config.system,
+        profile=config.profile,
+        permission_mode=config.permission_mode,
+        cwd=config.cwd or new.cwd,
+        options=config.options,
+        fallbacks=tuple(config.fallbacks),
+        max_ticks=config.max_ticks or 0,
+    )

@@ -16,7 +16,7 @@ from agentsdir.engine.app.execution import Execution, never_began
 from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
 from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
 from agentsdir.engine.hooks import message_to_send
-from agentsdir.engine.inbox import Message, drop_message, part_flaw, text_message
+from agentsdir.engine.inbox import PERSON, Message, drop_message, part_flaw, text_message
 from agentsdir.engine.settings import Changes, change_settings, current_settings
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.turn import TurnOptions
@@ -225,11 +225,13 @@ class Session:
         execution: Execution,
         input: Input,  # noqa: A002
         *,
+        sender: str = PERSON,
         children: bool = False,
     ) -> TurnResult:
         """Queue a message and run its turn: ``send("hello")``, or with parts of text and images.
 
         Args:
+            sender: the id of the agent that sends it; a person does by default.
             children: have the events of the agents that it spawns among its own, and not only what
                 becomes of each.
 
@@ -241,7 +243,7 @@ class Session:
             call,
             execution,
             lambda services, options: dispatcher.send_message(
-                services, self.paths, Message(content), options, nested=self.is_nested
+                services, self.paths, Message(content, sender), options, nested=self.is_nested
             ),
         )
 
