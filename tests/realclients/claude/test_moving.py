@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from carried import goes_on_from_a_document
 from claude_desk import ClaudeDesk as Desk
 
 INTERRUPTED = "[Tool call interrupted: the session ended before this call's result was recorded"
@@ -281,3 +282,8 @@ def test_a_profile_is_there_before_the_first_turn(desk: Desk) -> None:
     (desk.work / "CLAUDE.md").unlink()
     desk.ok("send", agent, desk.ask("again"))
     assert not Path(desk.work / "CLAUDE.md").exists()
+
+
+def test_an_agent_goes_on_from_a_document(any_desk: Desk, desk_of: Callable[..., Desk]) -> None:
+    """What `inspect --saved` prints is all that another user's client needs, of both agents."""
+    goes_on_from_a_document(any_desk, desk_of("other place é", any_desk.client))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from carried import goes_on_from_a_document
 from gemini_desk import GeminiDesk as Desk
 
 Make = Callable[..., Desk]
@@ -135,3 +136,8 @@ def test_a_profile_is_there_before_the_first_turn(desk: Desk) -> None:
     sent = [request.system, *(str(part.get("text")) for part in request.parts)]
     assert any("Always look twice." in text for text in sent)
     desk.quiet()
+
+
+def test_an_agent_goes_on_from_a_document(any_desk: Desk, desk_of: Callable[..., Desk]) -> None:
+    """What `inspect --saved` prints is all that another user's client needs, of both agents."""
+    goes_on_from_a_document(any_desk, desk_of("other place é", any_desk.client))
