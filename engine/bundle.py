@@ -15,7 +15,6 @@ from agentsdir.adapters.protocol import StoreReader
 from agentsdir.adapters.store_files import begins_with, size_of
 from agentsdir.engine.create import (
     CreatedAgent,
-    check_native,
     check_unique,
     copied_identity,
     hold_root,
@@ -287,27 +286,17 @@ def import_agent(
         put_back = workspace.put_back(main.paths, workplace, services.is_private)
         cwd = str(workplace)
     findings: list[Finding] = []
-    taken: list[_Checked] = []
     with hold_root(services) as index:
-        if _is_free(layout, main, stores):
+        here = _Here(layout)
+        if here.leaves_free(main, stores):
             agent_id = main.paths.id
-            try:
-                # The agent appears last: before that an interrupted import can be run again.
-                for one in (*spawned, main):
-                    if one is not main and not _may_come(layout, one, main, stores):
-                        continue
-                    _take_over(services, one, cwd)
-                    taken.append(one)
-            except BaseException:
-                for one in taken:
-                    shutil.rmtree(layout.agents / one.paths.id, ignore_errors=True)
-                raise
-            for one in taken:
-                index.add(one.paths.id)
+            taken = _take_over(services, here, main, spawned, cwd, stores)
         else:
             agent_id = _take_as_another(services, main, cwd, login, findings)
-            taken.append(main)
-            index.add(agent_id)
+            taken = [main]
+        for one in taken[:-1]:
+            index.add(one.paths.id)
+        index.add(agent_id)
     _say_what_waits(services, [one.state for one in taken])
     if left := 1 + len(spawned) - len(taken):
         services.notify_user(
@@ -405,41 +394,84 @@ def _folded(paths: AgentPaths) -> AgentState:
     return reading.state
 
 
-def _is_free(layout: Layout, one: _Checked, stores: Sequence[ClientStore]) -> bool:
-    """Return whether an agent of a bundle can be here what it was there.
+class _Here:
+    """What the agents have that are here already, under the create lock."""
 
-    The ids, the key and the name are free, and no client has another session of its native id.
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._ids: set[str] = set()
+        self._sessions: set[str] = set()
+        self._natives: set[str] = set()
+        for archived in (False, True):
+            for listed in each_agent(layout, archived=archived):
+                self._ids.add(listed.paths.id)
+                if (document := listed.document) is not None:
+                    self._sessions.add(document["sessionId"])
+                    if listed.is_live and not archived:
+                        session = ids.dashed(document["sessionId"])
+                        self._natives |= {document["native"]["id"], session}
+
+    def has(self, agent_id: str | None) -> bool:
+        """Return whether an agent is here."""
+        return agent_id in self._ids
+
+    def add(self, one: _Checked) -> None:
+        """Note that an agent has come; no two of a bundle have one session."""
+        self._ids.add(one.paths.id)
+
+    def leaves_free(self, one: _Checked, stores: Sequence[ClientStore]) -> bool:
+        """Return whether an agent of a bundle can be here what it was there.
+
+        The ids, the key and the name are free, and no client has another session of its native id.
+        """
+        state = one.state
+        if (
+            one.paths.id in self._ids
+            or state.session.id in self._sessions
+            or state.native["id"] in self._natives
+            or _is_known(one, stores)
+        ):
+            return False
+        try:
+            if state.session.state is not SessionState.TERMINATED:
+                check_unique(self._layout, state.descriptor, state.name or "", one.paths.id)
+        except AgentsdirError as error:
+            if error.kind != "already-exists":
+                raise
+            return False
+        return True
+
+
+def _take_over(
+    services: Services,
+    here: _Here,
+    main: _Checked,
+    spawned: Sequence[_Checked],
+    cwd: str,
+    stores: Sequence[ClientStore],
+) -> list[_Checked]:
+    """Add an agent and those that it spawned, each with its ids and every byte of its log.
+
+    The agent appears last, so that an import that was killed can be run again. One that fails adds
+    none. A spawned agent that cannot be here what it was there is left out, and so are its own.
     """
-    state = one.state
-    if _is_known(one, stores):
-        return False
-    for archived in (False, True):
-        for listed in each_agent(layout, archived=archived):
-            document = listed.document
-            if listed.paths.id == one.paths.id or (
-                document is not None and document["sessionId"] == state.session.id
-            ):
-                return False
+    taken: list[_Checked] = []
     try:
-        check_native(layout, state.native["id"])
-        if state.session.state is not SessionState.TERMINATED:
-            check_unique(layout, state.descriptor, state.name or "", one.paths.id)
-    except AgentsdirError as error:
-        if error.kind != "already-exists":
-            raise
-        return False
-    return True
+        for one in spawned:
+            has_parent = one.state.parent == main.paths.id or here.has(one.state.parent)
+            if has_parent and here.leaves_free(one, stores):
+                _add(services, one, cwd)
+                here.add(one)
+                taken.append(one)
+        _add(services, main, cwd)
+    except BaseException:
+        for one in taken:
+            shutil.rmtree(services.layout.agents / one.paths.id, ignore_errors=True)
+        raise
+    return [*taken, main]
 
 
-def _may_come(layout: Layout, one: _Checked, main: _Checked, stores: Sequence[ClientStore]) -> bool:
-    """Return whether a spawned agent can be here what it was there, below its parent."""
-    parent = one.state.parent or ""
-    has_parent = parent == main.paths.id or layout.is_taken(parent)
-    return has_parent and _is_free(layout, one, stores)
-
-
-def _take_over(services: Services, one: _Checked, cwd: str) -> None:
-    """Add an agent with its ids and every byte of its log."""
+def _add(services: Services, one: _Checked, cwd: str) -> None:
     state = one.state
     with making_agent(services.layout, one.paths.id, state.session.id, services.disk) as made:
         made.take_log(one.paths, state, has_history=one.has_history)
