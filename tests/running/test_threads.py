@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import House, say, sleep
+from house import House, say, shell, sleep
 from oracle import faults
 
 THRONG = Path(__file__).with_name("throng.py")
@@ -36,7 +36,9 @@ def test_no_message_is_lost_whatever_threads_and_processes_do(house: House) -> N
     house.settle(max_slots=SLOTS)
     notes = house.folder / "notes"
     notes.mkdir()
+    calls = [say("I look."), shell("c1", "first"), shell("c2", "second"), say("I saw.")]
     job = {
+        "calls": house.script("calls", calls).partition("=")[2],
         "script": house.script("turn", [say("heard"), sleep(0.02), say("done")]).partition("=")[2],
         "agents": 100, "threads": 100, "processes": 8, "messages": 4, "mortal": 10, "seed": 1,
         "notes": str(notes),
@@ -53,8 +55,8 @@ def test_no_message_is_lost_whatever_threads_and_processes_do(house: House) -> N
     ends = Counter((one["way"], one["end"]) for one in told)
     assert {end: count for end, count in ends.items() if end[1] not in ENDS[end[0]]} == {}
     _every_message_is_there_once(house, told)
+    _every_call_is_carried_out_once(house)
     assert faults(house, SLOTS) == []
-    assert house.most_at_once() == SLOTS
 
 
 def _every_message_is_there_once(house: House, told: list[dict[str, Any]]) -> None:
@@ -74,3 +76,20 @@ def _every_message_is_there_once(house: House, told: list[dict[str, Any]]) -> No
                     assert one["message"] in outcomes
                 if one["end"] == "" and one["way"] != "queue":
                     assert outcomes[one["message"]] == "completed"
+
+
+def _every_call_is_carried_out_once(house: House) -> None:
+    """And its result is in the log of its turn, but where the turn was ended before."""
+    calls = [tuple(line.split()) for line in (house.home / "calls").read_text().splitlines()]
+    assert len(calls) == len(set(calls)) > 50
+    results = {
+        (record["data"]["turn_id"], record["data"]["block"]["toolUseId"].rpartition(":")[2])
+        for log in house.logs().values() for record in log
+        if record["event"] == "block" and record["data"]["block"]["type"] == "tool_result"
+        and not record["data"]["block"].get("synthetic")
+    }  # fmt: skip
+    aborted = {
+        record["data"]["turn_id"]
+        for log in house.logs().values() for record in log if record["event"] == "turn.aborted"
+    }  # fmt: skip
+    assert {call for call in set(calls) ^ results if call[0] not in aborted} == set()

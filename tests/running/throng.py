@@ -25,9 +25,11 @@ from agentsdir.engine.cancel import StopRequest, TurnCancelled, interrupt
 from agentsdir.engine.close import close
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import WaitLimits, run_child, send_message
+from agentsdir.engine.extensions import Extensions
 from agentsdir.engine.inbox import Message, enqueue, text_message
 from agentsdir.engine.services import Services
 from agentsdir.engine.spawn import SpawnRequest, create_child
+from agentsdir.engine.tools import ToolContext, create_tool
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store import locks
@@ -39,6 +41,18 @@ WAYS = ("send", "send", "send", "hasty", "queue", "stop", "interrupt", "spawn", 
 LIMITS = {"hasty": WaitLimits(locks.FOREVER, 0)}
 
 
+def carry_out(given: dict[str, Any], context: ToolContext) -> str:
+    """Note a call: one write, so that those of many do not mix."""
+    path = Path(os.environ["HOME"]) / "calls"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, f"{context.turn_id} {context.tool_use_id}\n".encode())
+    os.close(descriptor)
+    return str(given["command"])
+
+
+SHELL = create_tool("shell", {"type": "object"}, carry_out)
+
+
 def services() -> Services:
     """Return the services of one worker; what follows from its turns runs in its own thread."""
     env = surroundings()
@@ -47,10 +61,11 @@ def services() -> Services:
 
 
 def settle(job: dict[str, Any]) -> list[str]:
-    """Make the agents: every third one is an echo, the others play the script."""
+    """Make the agents: a third each are echoes, play the script, and play one that calls a tool."""
     made, own = [], services()
+    kinds = (("counted", {"file": job["script"]}), ("script", {"file": job["calls"]}), ("echo", {}))
     for number in range(job["agents"]):
-        provider, options = ("counted", {"file": job["script"]}) if number % 3 else ("echo", {})
+        provider, options = kinds[number % 3]
         wanted = NewAgent(login="me", cwd=str(Path.cwd()), provider=provider, options=options)
         made.append(create_agent(own, wanted))
     return made
@@ -97,7 +112,7 @@ def ended(act: Callable[[], object]) -> str:
 def act(own: Services, way: str, agent: str, message: str, chance: random.Random) -> None:
     """Do one thing."""
     paths = own.layout.agent(agent)
-    options = TurnOptions(lambda _event: None)
+    options = TurnOptions(lambda _event: None, extensions=Extensions(tools={"shell": SHELL}))
     said = Message(text_message(message), id=message)
     if way == "queue":
         enqueue(own, paths, said)
@@ -125,9 +140,10 @@ def act(own: Services, way: str, agent: str, message: str, chance: random.Random
 
 
 def main() -> None:
-    """Do a job: `agents`, `threads`, `processes`, `messages` (of each worker), `script`, `seed`.
+    """Do a job: `agents`, `threads`, `processes`, `messages` (of each worker), `seed`.
 
-    `mortal` is how many of the agents may be closed, `notes` the folder for what was told.
+    `script` and `calls` are the scripts of agents, `mortal` is how many of them may be closed,
+    `notes` the folder for what was told.
     """
     job = json.loads(sys.argv[1])
     agents = settle(job)
