@@ -21,7 +21,7 @@ def run(ctx: typer.Context, agent: options.Agent, as_json: options.JsonErrors = 
     \b
     Examples:
       agentsdir snapshot $id > session.json
-      agentsdir snapshot $id | jq -r '.timeline[].content'
+      agentsdir snapshot $id | jq -r '.timeline[].content // empty'
       agentsdir snapshot $id | jq '{tick, comState}'
 
     It has what a model is given of the conversation (timeline), the data that a program keeps with

@@ -54,7 +54,7 @@ FEATURES = {
     "B-10": "AgentSession over the stored session; a sandbox that uses the adapter only",
     "A-02": "queue and spawn from a shell",
     "A-03": "status, parent, children, whether it is asked to end, what waits",
-    "A-04": "interrupt, clear-abort, close, inspect",
+    "A-04": "interrupt, clear-abort, close, snapshot, inspect",
     "A-05": "three ways to say what is spawned; side by side",
     "A-06": "a child is apart, ends with its parent, and is at most ten levels down",
     "A-11": "how many sessions are in use, and for how long",

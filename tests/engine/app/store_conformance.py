@@ -80,6 +80,20 @@ for number in range(int(count)):
 """
 
 
+REFUSED = """
+import resource, sys
+from agentsdir.formats.errors import NotRecorded
+folder, source = sys.argv[1:]
+exec(source)
+store.save("a", {"kept": True})
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, 2**17))
+try:
+    store.save("a", {"text": "x" * 2**20})
+except NotRecorded:
+    print("refused")
+"""
+
+
 def exact(value: Any) -> str:
     """Return a value as text that tells 1 from 1.0 and from true, and shows the order of keys."""
     return json.dumps(value)
@@ -292,6 +306,22 @@ class StoreConformance:
         for number in range(4):
             saved = [store.load(f"own-p{number}-{part}") for part in range(7)]
             assert [one and one["number"] for one in saved] == [14, 15, 16, 17, 18, 19, 13]
+
+    def test_a_disk_that_refuses_a_snapshot_leaves_the_one_before(self, tmp_path: Path) -> None:
+        """It is `NotRecorded`, nothing is left over, and the next snapshot is kept."""
+        done = subprocess.run(
+            [sys.executable, "-c", REFUSED, str(tmp_path), self.SOURCE],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("refused\n", "")
+        store = self.opened(tmp_path)
+        assert store.load("a") == {"kept": True}
+        assert [path for path in tmp_path.rglob("*") if "tmp" in path.name] == []
+        store.save("a", {"kept": "again"})
+        assert store.load("a") == {"kept": "again"}
+        assert store.list() == ["a"]
 
     def test_a_process_that_is_killed_leaves_the_old_snapshot_or_the_new_one(
         self, tmp_path: Path
