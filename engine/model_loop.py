@@ -7,6 +7,7 @@ turn's own thread, which takes the events of `ModelLoop.events` one by one.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from contextvars import copy_context
 from copy import deepcopy
 from functools import partial
@@ -273,10 +274,10 @@ class ModelLoop:
 
     def _wait(self) -> Iterator[StreamEvent]:
         """Yield what handlers emitted, and the results of those that have returned, in order."""
-        try:
-            news = [self._news.get(timeout=signals.PAUSE)]
-        except Empty:
-            return
+        news: list[StreamEvent | None] = []
+        with suppress(Empty):
+            news.append(self._news.get(timeout=signals.PAUSE))
+        # Before the rest is taken: what they emitted is there by then.
         returned = [one for one in self._running if one.output is not None]
         while not self._news.empty():
             news.append(self._news.get())

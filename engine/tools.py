@@ -10,6 +10,7 @@ import re
 import types
 import typing
 from collections import abc
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -115,8 +116,9 @@ def _refuse(uri: str) -> Any:
 
 def failed(error: BaseException) -> ToolOutput:
     """Return what the model reads of an exception."""
-    said = str(error)
-    name = type(error).__name__
+    name, said = type(error).__name__, ""
+    with suppress(Exception):  # of a program: it may fail at this, too
+        said = str(error)
     return ToolOutput(jsontext.clean(f"{name}: {said}" if said else name, set()), is_error=True)
 
 

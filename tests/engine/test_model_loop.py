@@ -88,8 +88,16 @@ def test_what_a_handler_cannot_do_is_a_result_that_is_an_error(stage: Any) -> No
     def leaves(_given: Any) -> Any:
         raise SystemExit(3)
 
+    class Mute(BaseException):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def is_mute(_given: Any) -> Any:
+        raise Mute
+
     tools = [
         add,
+        create_tool("mute", ANY, is_mute),
         create_tool("raises", ANY, lambda _: 1 / 0),
         create_tool("odd", ANY, lambda _: {1, 2}),
         create_tool("leaves", ANY, leaves),
@@ -100,7 +108,7 @@ def test_what_a_handler_cannot_do_is_a_result_that_is_an_error(stage: Any) -> No
 
     def call(request: Any) -> Any:
         if request.tick == 1:
-            names = ("raises", "odd", "leaves", "says_so", "nothing", "unknown")
+            names = ("mute", "raises", "odd", "leaves", "says_so", "nothing", "unknown")
             return [ToolCall("add", {"a": "one"}), *(ToolCall(name, {}) for name in names)]
         found.extend((r["output"], r["isError"]) for r in request.results)
         return "so"
@@ -114,6 +122,7 @@ def test_what_a_handler_cannot_do_is_a_result_that_is_an_error(stage: Any) -> No
     assert schema[1]
     assert "the input is none for add" in schema[0]
     assert rest == [
+        ("Mute", True),
         ("ZeroDivisionError: division by zero", True),
         (no_json, True),
         ("SystemExit: 3", True),
@@ -122,7 +131,7 @@ def test_what_a_handler_cannot_do_is_a_result_that_is_an_error(stage: Any) -> No
         ("there is no tool 'unknown'", True),
     ]
     statuses = [b["status"] for b in logged(stage, paths) if b["type"] == "tool_use"]
-    assert statuses == ["error"] * 5 + ["success", "error"]
+    assert statuses == ["error"] * 6 + ["success", "error"]
 
 
 def test_calls_of_one_model_call_run_side_by_side_and_their_results_keep_the_order(
