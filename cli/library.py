@@ -29,6 +29,7 @@ from agentsdir.engine.app.turn_scheduler import BaseTurnScheduler
 from agentsdir.engine.create import NewAgent
 from agentsdir.formats import ids
 from agentsdir.formats.signals import sleep
+from agentsdir.formats.store import locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -202,3 +203,8 @@ class ProgramEnvironment(Environment):
     def notify(self, text: str) -> None:
         """Log a note."""
         LOGGER.warning(text)
+
+    def count_waits(self, limit: float | None = None) -> None:
+        """Count the waits of each call of the program by themselves, however long it runs."""
+        locks.count_on(locks.Waits(self.notify))
+        super().count_waits(limit)

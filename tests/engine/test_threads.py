@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir import AgentConfig, App
 from agentsdir.adapters import processes
 from agentsdir.engine import workers
 from agentsdir.engine.cancel import CancelToken, StopRequest, TurnCancelled, interrupt
@@ -324,6 +325,16 @@ def test_each_thread_counts_its_own_waits() -> None:
     mine = locks.waits()
     in_thread(lambda: locks.count_on(locks.Waits())).result(LONG)
     assert locks.waits() is mine
+
+
+def test_a_program_is_as_patient_in_its_hundredth_call_as_in_its_first(tmp_path: Path) -> None:
+    """Waits in vain of one call do not count in the next one of the same thread."""
+    with App(AgentConfig(provider="echo"), root=tmp_path / "root") as app:
+        app.services()
+        locks.waits().add(locks.PATIENCE, in_vain=True)
+        assert locks.waits().left(-1, brief=True) == 0
+        app.services()
+        assert locks.waits().left(-1, brief=True) == locks.PATIENCE
 
 
 def test_two_threads_exclude_each_other(tmp_path: Path) -> None:
