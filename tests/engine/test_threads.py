@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sys
@@ -335,6 +336,19 @@ def test_a_program_is_as_patient_in_its_hundredth_call_as_in_its_first(tmp_path:
         assert locks.waits().left(-1, brief=True) == 0
         app.services()
         assert locks.waits().left(-1, brief=True) == locks.PATIENCE
+
+
+def test_a_program_is_not_warned_that_a_turn_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there are more sessions than slots, most do; the log has it as information."""
+    with App(AgentConfig(provider="echo"), root=tmp_path / "root") as app:
+        app.services()
+        with caplog.at_level(logging.INFO, "agentsdir"):
+            locks.waits().tell("waiting: 100 % of the slots run turns")
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", "waiting: 100 % of the slots run turns")
+    ]
 
 
 def test_two_threads_exclude_each_other(tmp_path: Path) -> None:
