@@ -160,7 +160,7 @@ class TimelineFold:
         may have.
         """
         key = block_key(block)
-        if repr(self._logged.get(key)) == repr(block):  # `==` takes 1 for true
+        if repr(copies([self._logged.get(key) or {}])) == repr([block]):
             return {"conversation_id": key[0], "id": key[1]}
         check_block(block)
         return {"block": block}
@@ -239,7 +239,7 @@ class Timeline:
         whole = TimelineFold()
         for record in read_records(self._paths.log):
             whole.take(record)
-        return whole.history()
+        return copies(whole.history())
 
     def replace(
         self, services: Services, change: Callable[[list[Block]], Sequence[Block]]
@@ -256,8 +256,9 @@ class Timeline:
         """
         while True:
             before = self._entries()
+            given = repr(copies(before))  # `==` takes 1 for true
             wanted = list(change(copies(before)))
-            jsontext.check(wanted)
+            jsontext.encode(wanted)
             if len({block_key(block) for block in wanted}) < len(wanted):
                 raise UsageError("a block stands twice in a timeline", kind="bad-block")
             wanted = copies(wanted)
@@ -268,7 +269,7 @@ class Timeline:
                 check_event(writer.state, "timeline.set", {})
                 # No record is appended meanwhile.
                 if self._entries() == before:
-                    if repr(wanted) != repr(before):
+                    if repr(wanted) != given:
                         entries = [self._fold.entry(block) for block in wanted]
                         writer.append("timeline.set", {"entries": entries}, services.now())
                     return wanted
@@ -295,8 +296,13 @@ class Timeline:
                 self._fold.take(record)
                 self._progress.take(record)
 
-        whole = self._state is None
-        reading = read_agent(self._paths, whole=whole, known=self._state, follow=take)
+        known = self._state
+        try:
+            reading = read_agent(self._paths, whole=known is None, known=known, follow=take)
+        except BaseException:
+            # An interrupt between a record and its fold: the log is read anew.
+            self._state = None
+            raise
         self._found = reading.findings
         return reading.state
 

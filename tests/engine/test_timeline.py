@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,9 @@ from agentsdir.engine.timeline import (
 )
 from agentsdir.formats.blocks import BLOCKS, make_block
 from agentsdir.formats.errors import Invalid, SessionStateError, UsageError
+from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.layout import AgentPaths
-from agentsdir.formats.store.log import NO_LINE, Record
+from agentsdir.formats.store.log import NO_LINE, Record, encode_record, line_hash
 
 pytestmark = pytest.mark.feature("A-12", "A-13")
 
@@ -315,6 +317,7 @@ def test_a_change_is_made_again_if_blocks_came_meanwhile(stage: Any) -> None:
         ([text("a"), text("a")], UsageError, "bad-block"),
         ([text("a", 1 << 60)], Invalid, "value-refused"),  # type: ignore[arg-type]
         ([{**text("a"), "usage": {1, 2}}], Invalid, "value-refused"),
+        ([{**text("a"), "usage": {1: 2}}], Invalid, "value-refused"),
         ([text("a", "x" * (64 * 1024 * 1024))], Invalid, "too-large"),
     ],
 )
@@ -328,6 +331,55 @@ def test_what_no_log_may_have_is_refused(
         Timeline(paths).replace(stage.services, lambda _: blocks)
     assert raised.value.kind == kind  # type: ignore[attr-defined]
     assert paths.log.read_bytes() == before
+
+
+def test_a_block_of_a_newer_version_is_named_and_not_copied(stage: Any) -> None:
+    """Also one that holds what no log may have: a change around it needs no new record of it."""
+    paths = stage.new()
+    block = {"type": "mood", "id": "m", "conversationId": "main", "level": 2**60}
+    with paths.log.open("ab") as log:
+        log.write(line_of(paths, block))
+    timeline = Timeline(paths)
+    assert timeline.entries() == [{**block, "level": str(2**60)}]
+    before = paths.log.read_bytes()
+    timeline.replace(stage.services, lambda now: now)
+    assert paths.log.read_bytes() == before
+    timeline.replace(stage.services, lambda now: [*now, text("a")])
+    assert stage.log(paths)[-1]["data"]["entries"][0] == {"conversation_id": "main", "id": "m"}
+
+
+def line_of(paths: AgentPaths, block: dict[str, Any]) -> bytes:
+    """Return the next line of a log, as a foreign program writes it."""
+    state = read_agent(paths).state
+    fields = Record(
+        state.position.next_seq,
+        "2026-01-02T03:04:05.000000Z",
+        "block",
+        state.session.id,
+        {"turn_id": None, "block": block},
+        state.position.last_hash,
+    )
+    return orjson.dumps(fields._asdict()) + b"\n"
+
+
+def test_an_interrupt_amid_a_reading_loses_no_block(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between a record and its fold: the next look has it."""
+    paths = stage.new()
+    say(stage, paths, "a")
+    timeline = Timeline(paths)
+    assert ids(timeline.entries()) == ["a"]
+    say(stage, paths, "b", "c")
+
+    def interrupted(_fold: TimelineFold, _record: Record) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TimelineFold, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            timeline.entries()
+    assert ids(timeline.entries()) == ["a", "b", "c"]
 
 
 def test_the_timeline_of_a_closed_agent_is_read_and_not_set(stage: Any) -> None:
@@ -395,9 +447,6 @@ def test_only_what_is_new_is_read(stage: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def log_lines(paths: AgentPaths, count: int) -> list[bytes]:
     """Return lines that continue a log with blocks."""
-    from agentsdir.formats.store.agent import read_agent
-    from agentsdir.formats.store.log import encode_record, line_hash
-
     state = read_agent(paths).state
     seq, before = state.position.last_seq, state.position.last_hash
     lines = []
