@@ -152,7 +152,7 @@ class BaseAgentSession:
         return MessageStream(self.session.send(content))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the session as it is on disk: RuntimeSessionData (SPEC.md, "Session data").
+        """Return the session as it is on disk: RuntimeSessionData (`inspect` in docs/commands.md).
 
         It is what `agentsdir inspect --runtime` prints: `blocks`, `subagents` with their `blocks`,
         `rawTranscript`, and what `list` shows. All of it is held in memory.
