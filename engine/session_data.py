@@ -6,7 +6,6 @@ See `inspect` in docs/commands.md; the shapes are session-saved and session-runt
 from __future__ import annotations
 
 import io
-import os
 from array import array
 from contextlib import suppress
 from functools import partial
@@ -24,7 +23,6 @@ from agentsdir.formats.jsontext import LongList
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts, workspace
 from agentsdir.formats.store.derived import history_line
-from agentsdir.formats.store.layout import open_sized
 from agentsdir.formats.store.log import read_records
 from agentsdir.formats.store.saved_files import raw_transcript
 
@@ -278,8 +276,6 @@ def _stem(path: str) -> str:
 def _raw(path: Path) -> dict[str, Any] | None:
     """Return a stored file as raw transcript; None if it is missing."""
     try:
-        descriptor, size = open_sized(path)
+        return raw_transcript(transcripts.whole_file(path, path.name))
     except FileNotFoundError:
         return None
-    os.close(descriptor)
-    return raw_transcript(transcripts.beginning(path, size, path.name))

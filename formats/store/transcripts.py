@@ -463,10 +463,18 @@ def load_as_they_stand(
     for native, entry in sorted(synced.items()):
         path = store_path(paths, native)
         with suppress(FileNotFoundError):
-            descriptor, size = open_sized(path)
-            os.close(descriptor)
-            found[native] = beginning(path, min(size, entry["size"]), native)
+            found[native] = whole_file(path, native, entry["size"])
     return found
+
+
+def whole_file(path: Path, name: str, most: int | None = None) -> Source:
+    """Return a file as large as it is now, or the first `most` bytes of a larger one.
+
+    Raises as `open_plain` does.
+    """
+    descriptor, size = open_sized(path)
+    os.close(descriptor)
+    return beginning(path, size if most is None else min(size, most), name)
 
 
 def beginning(path: Path, size: int, name: str) -> Source:

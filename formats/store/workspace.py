@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from fnmatch import translate
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,7 @@ from agentsdir.formats.store.layout import (
     read_json,
     read_limited,
 )
+from agentsdir.formats.store.transcripts import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -324,21 +326,17 @@ def stored_files(paths: AgentPaths) -> dict[str, Source]:
 
 
 def files_as_they_stand(paths: AgentPaths) -> dict[str, Source]:
-    """Return the manifest and what stands beside it, by their paths in workspace/, damaged or not.
+    """Return the manifest and each blob by its path in workspace/, damaged or not.
 
     Raises `UnsafePath`.
     """
     _check_folders(paths)
-    return {
-        path.relative_to(paths.workspace).as_posix(): Source(path.name, path=path)
-        for path in [
-            paths.workspace / _MANIFEST,
-            *(Path(entry.path) for entry in files.entries(paths.workspace / _BLOBS)),
-        ]
-        if path.is_file()
-        and not path.is_symlink()
-        and (path.name == _MANIFEST or _is_digest(path.name))
-    }
+    found = {}
+    blobs = (entry.name for entry in files.entries(paths.workspace / _BLOBS))
+    for name in (_MANIFEST, *(f"{_BLOBS}/{blob}" for blob in blobs if _is_digest(blob))):
+        with suppress(FileNotFoundError):
+            found[name] = whole_file(paths.workspace / name, name)
+    return found
 
 
 def _blob(paths: AgentPaths, entry: dict[str, Any]) -> bytes:

@@ -10,8 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from agentsdir.cli.output import document_pieces
+from agentsdir.formats.errors import Invalid
 from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths
+from agentsdir.formats.store.saved_files import file_entries
+from agentsdir.formats.store.transcripts import beginning
 
 
 def other_root(shell: Any, name: str = "other") -> Any:
@@ -267,6 +271,37 @@ def test_a_damaged_agent_is_printed_as_it_stands_and_not_taken(shell: Any) -> No
     assert path.read_bytes() in carried(done.json).values()
     refused = other_root(shell)("import", "-", "--json", stdin=done.out.encode())
     assert (refused.code, refused.error["kind"]) == (12, "bad-bundle")
+
+
+@pytest.mark.parametrize("where", ["transcripts", "workspace", "workspace/manifest.json"])
+def test_a_link_in_place_of_a_file_is_not_followed(shell: Any, family: Any, where: str) -> None:
+    """What it leads to is in no document, nor is anything printed."""
+    secret = shell.cwd / "secret"
+    secret.write_bytes(b"secret")
+    place = shell.folder(family[0]) / where
+    if where == "transcripts":
+        place = next(place.glob("*.jsonl"))
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    place.symlink_to(secret)
+
+    done = shell("inspect", "--saved", "--json", family[0])
+
+    assert (done.code, done.out, done.error["kind"]) == (12, "", "unsafe-path")
+
+
+def test_a_file_that_changes_while_it_is_printed_gives_no_whole_document(tmp_path: Path) -> None:
+    """Nor one that looks whole and is shorter."""
+    path = tmp_path / "file"
+    for before, after in ((b"text", b"tex"), (b"text", b"\xff\xff\xff\xff"), (b"\0" * 9, b"\0")):
+        path.write_bytes(before)
+        entries = file_entries({"x": beginning(path, len(before), "x")})
+        path.write_bytes(after)
+        with pytest.raises(Invalid) as caught:
+            b"".join(document_pieces(entries))
+        assert caught.value.kind == "changed-meanwhile"
 
 
 def test_a_log_with_a_line_that_is_no_record_is_carried_to_the_byte(shell: Any) -> None:
