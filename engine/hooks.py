@@ -48,7 +48,8 @@ def message_to_send(services: Services, paths: AgentPaths, message: Message) -> 
     """Ask the hook `before-send`, and return the message that is to be sent.
 
     A message whose id is in the log is returned as it was queued then. Raises `SessionStateError`
-    (kind ``cancelled``) if the hook says no, and `HookFailed` if it fails, which is recorded.
+    (kind ``cancelled``) if the hook says no, `HookFailed` if it fails, which is recorded, and
+    `ProviderError` if there is a hook and this root may start nothing.
     """
     if not services.hooks.may_have(BEFORE_SEND):
         return message
@@ -59,6 +60,7 @@ def message_to_send(services: Services, paths: AgentPaths, message: Message) -> 
         hook = services.hooks.find(BEFORE_SEND, state)
         if hook is None:
             return message
+        services.check_trust()
         if (there := queued_content(paths, message)) is not None:
             return message._replace(content=there)
         said = {"message_id": message.id or None, "sender": message.sender}

@@ -325,6 +325,24 @@ def test_no_hook_runs_in_a_root_that_is_not_trusted(shell: Any, case: Case) -> N
     assert read(shell, case.name) == []
 
 
+@pytest.mark.parametrize("command", ["send", "queue"])
+def test_with_before_send_nothing_is_left_in_a_root_that_is_not_trusted(
+    shell: Any, command: str
+) -> None:
+    """The hook may keep back what is no stranger's business, and does not run there."""
+    agent = shell.new()
+    shell.root.rename(shell.cwd / ".agentsdir")
+    shell.root = shell.cwd / ".agentsdir"
+    shell.variables["AGENTSDIR_ROOT"] = ""
+    before = events(shell, agent)
+    install(shell, "before-send", KEEP)
+
+    done = shell(command, agent, "hi", "--json")
+
+    assert (done.code, done.error["kind"]) == (14, "untrusted-root")
+    assert (read(shell, "before-send"), events(shell, agent)) == ([], before)
+
+
 @pytest.mark.parametrize("hook", ["before-send", "after-send", "complete"])
 def test_what_a_hook_sends_to_its_own_agent_is_refused_and_to_another_is_not(
     shell: Any, hook: str

@@ -114,7 +114,8 @@ class Judge:
 
     def _may(self, arguments: tuple[str, ...], what: str, path: Path) -> bool:
         if what == "read" and path.is_relative_to(self._machine.config):
-            return self._trusted or "hooks" not in path.parts  # which is to run one
+            # To read a file there is to run it; the names of the folder are looked at.
+            return self._trusted or path.name == "hooks" or "hooks" not in path.parts
         if any(path.is_relative_to(named) for named in self._named):
             return True
         if self._trusted and path == self._machine.base / "ran":
