@@ -16,7 +16,7 @@ from agentsdir.engine.budget import Meter, check_budget
 from agentsdir.engine.callbacks import NO_CALLBACKS, TurnCallbacks
 from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import remove_if_finished
-from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, check_runner
+from agentsdir.engine.extensions import NO_EXTENSIONS, check_provider, check_runner, inherited
 from agentsdir.engine.hooks import message_to_send, turn_ended
 from agentsdir.engine.inbox import Message, enqueue_and_read
 from agentsdir.engine.notices import pending_children, subagent_blocks
@@ -201,7 +201,7 @@ def _check(services: Services, paths: AgentPaths, options: TurnOptions) -> None:
     state = read_agent(paths).state
     if options.permission_mode and not find_provider(state)[1].runs_program:
         raise UsageError("--permission-mode is for providers that run a program")
-    check_runner(state, options.extensions)
+    check_runner(services.layout, state, options.extensions)
     if options.extensions != NO_EXTENSIONS:
         name = state.session.provider_name
         with suppress(ProviderError):  # the turn says so, unless another provider stands in
@@ -406,7 +406,7 @@ class Dispatcher:
         Raises `SlotsHeld` and `BudgetSpent`, with nothing begun, and what `Turn.run` raises.
         """
         check_can_run(state)
-        check_runner(state, options.extensions)
+        check_runner(self._services.layout, state, options.extensions)
         self.check_budget(paths, state)
         if self._services.settings.idle_timeout:
             self._slots.sweep(self._services.settings.idle_timeout)
@@ -516,6 +516,10 @@ class Dispatcher:
         here = deque(QueuedMessage(*prompt) for prompt in prompts)
         started: list[TurnProcess] = []
         start = self._services.start_turn
+        if (added := inherited(self._options.get(parent.id, self._others).extensions)).runner:
+            start = None  # another process has no such runner
+            for child, _ in prompts:
+                self._options[child.id] = self._others._replace(extensions=added)
         try:
             if start is not None and len(here) > 1 and not self._starts_processes:
                 with suppress(OSError):  # no more processes allowed: the rest runs in this one

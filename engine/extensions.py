@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from agentsdir.adapters.protocol import Decision, ToolCall, runner_methods_of
 from agentsdir.engine.callbacks import NO_CALLBACKS, Callbacks, LoggedSession, SessionCallbacks
+from agentsdir.engine.lookup import parent_of
 from agentsdir.engine.runner import overrides
 from agentsdir.engine.tools import ToolOutput, as_output, failed
 from agentsdir.formats import jsontext
-from agentsdir.formats.errors import Terminated, UsageError
+from agentsdir.formats.errors import AgentsdirError, Terminated, UsageError
+from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
     from agentsdir.engine.services import Services
     from agentsdir.engine.tools import Tool
-    from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
 
 
@@ -59,21 +62,44 @@ class Extensions(NamedTuple):
 NO_EXTENSIONS = Extensions()
 
 
-def check_runner(state: AgentState, extensions: Extensions) -> None:
+def check_runner(layout: Layout, state: AgentState, extensions: Extensions) -> None:
     """Raise `UsageError` unless the turns of an agent may run with a runner, or without one.
 
-    Its kind is ``no-runner`` where the log names another one, whose sandbox would be missing, and
-    ``bad-runner`` for a runner without a name.
+    Its kind is ``no-runner`` where the log names another one, or that of an agent above a subagent
+    names one and there is none: its sandbox would be missing. It is ``bad-runner`` for a runner
+    without a name.
     """
     runner = extensions.runner
     if runner is not None and not runner.name:
         raise UsageError(f"{type(runner).__name__} has no name", kind="bad-runner")
-    if state.runner and (runner is None or runner.name != state.runner):
+    needed = state.runner
+    if runner is None and not needed:
+        needed = _runner_above(layout, state)
+    if needed and (runner is None or runner.name != needed):
         raise UsageError(
-            f"agent {state.agent_id} runs in the execution runner {state.runner!r:.100}",
+            f"agent {state.agent_id} runs in the execution runner {needed!r:.100}",
             hint="only a program that has this runner can run its turns",
             kind="no-runner",
         )
+
+
+def _runner_above(layout: Layout, state: AgentState) -> str:
+    """Return the runner of the nearest agent above a subagent that has one; empty for none."""
+    seen = {state.agent_id}
+    with suppress(AgentsdirError):  # one is gone, or damaged
+        while (parent := parent_of(layout, state)) is not None and parent.id not in seen:
+            seen.add(parent.id)
+            state = read_agent(parent).state
+            if state.runner:
+                return state.runner
+    return ""
+
+
+def inherited(extensions: Extensions) -> Extensions:
+    """Return what the turns of a spawned agent get: the runner, and the tools that it is for."""
+    if extensions.runner is None:
+        return NO_EXTENSIONS
+    return Extensions(tools=extensions.tools, runner=extensions.runner)
 
 
 def decision_of(runner: ExecutionRunner, request: ToolRequest) -> Decision:

@@ -12,8 +12,10 @@ from agentsdir.adapters.protocol import Decision, ToolCall, ToolRequest
 from agentsdir.engine.dispatcher import run_inbox, send
 from agentsdir.engine.extensions import Extensions, decision_of
 from agentsdir.engine.runner import METHODS, ExecutionRunner, overrides
+from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.tools import ToolOutput, create_tool, tool
 from agentsdir.engine.turn import TurnOptions
+from agentsdir.engine.turn_lock import hold_turn
 from agentsdir.formats.errors import AgentsdirError, ProviderError, Terminated, UsageError
 from agentsdir.formats.store.agent import read_agent
 
@@ -203,6 +205,48 @@ def test_a_session_with_a_runner_runs_no_turn_without_it(stage: Any) -> None:
         stage.enqueue(paths, "earlier")
         assert run_turn(stage, paths, execute, add, runner=Repl()).outcome == "completed"
     assert stage.events(paths).count("turn.complete") == 3
+
+
+def test_spawned_agents_run_in_the_runner_of_their_parent(stage: Any) -> None:
+    """In this process, however many; where no program has the runner, they do not run at all."""
+    runner = Repl()
+    prompt = [{"type": "text", "text": "help"}]
+
+    def delegate(_given: Any, ctx: Any) -> str:
+        for _ in range(2):
+            request = SpawnRequest(prompt, ephemeral=False)
+            create_child(stage.services, paths, request, turn_id=ctx.turn_id, sync=True)
+        return "asked"
+
+    def call(request: Any) -> Any:
+        if request.content == "hi" and request.tick == 1:
+            return [ToolCall("delegate", {})]
+        return [ToolCall("execute", {"code": "x"})] if request.tick == 1 else "done"
+
+    def start_turn(*_arguments: Any, **_options: Any) -> Any:
+        raise AssertionError("another process has no such runner")
+
+    class Starting:
+        services = stage.services._replace(start_turn=start_turn)
+
+    tools = (execute, create_tool("delegate", {"type": "object"}, delegate))
+    with model(call):
+        paths = stage.new(provider=MODEL)
+        run_turn(Starting, paths, *tools, runner=runner)
+        layout = stage.services.layout
+        children = [layout.agent(one) for one in layout.agent_ids() if one != paths.id]
+        assert len(children) == 2
+        for child in children:
+            assert read_agent(child).state.runner == "repl"
+            assert ("init", child.id, "running") in runner.seen
+            assert ("tool_result", "ran x in the sandbox") in said(logged(stage, child))
+        with hold_turn(paths):
+            late = create_child(
+                stage.services, paths, SpawnRequest(prompt), turn_id=None, sync=False
+            ).paths
+        with pytest.raises(UsageError) as refused:
+            send(stage.services, late, prompt, lambda _: None)
+        assert refused.value.kind == "no-runner"
 
 
 def test_what_a_provider_cannot_do_with_a_runner_is_an_error(
