@@ -1,9 +1,8 @@
-"""Prints what `send` to `echo` costs in a process, as JSON: pairs of CPU seconds and a floor's.
+"""Prints what `session.send` to `echo` costs, as JSON: pairs of CPU seconds and a floor's.
 
-Usage: library_costs.py FOLDER. Everything is synced, in a thread, as the library's turns are. Two
-floors: the turn's records appended to a log one by one, each durable before the next, and no more
-(`records`); and their bytes appended to a bare file, each with an fsync (`bytes`). The figures are
-minima over interleaved rounds.
+Usage: library_costs.py FOLDER. Everything is synced. Two floors: the turn's records appended to a
+log one by one, each durable before the next, and no more (`session`); and their bytes appended to a
+bare file, each with an fsync (`bytes`). The figures are minima over interleaved rounds.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import gc
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from turn_costs import PROMPT, ROUNDS, TIME, Ids, spent
 
+from agentsdir import AgentConfig, App, Session
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import send
 from agentsdir.engine.services import Services
@@ -70,6 +69,12 @@ class Library:
                         known = writer.state
 
 
+def say(session: Session, count: int = TURNS) -> None:
+    """Send as many prompts through the library, and wait for each answer."""
+    for _ in range(count):
+        assert session.send(PROMPT[0]["text"]).result.response
+
+
 def append_bytes(path: Path, lines: list[bytes]) -> None:
     """Append the same bytes."""
     for _ in range(TURNS):
@@ -92,26 +97,25 @@ def measure(folder: Path) -> dict[str, Any]:
     library = Library(folder / "root")
     spoken, noted = library.new(), library.new()
     turn, lines = turn_of(spoken)
-    rounds = [
-        (
-            spent(lambda: library.turns(spoken)),
-            spent(lambda: library.records(noted, turn)),
-            spent(lambda: append_bytes(folder / "bare", lines)),
-        )
-        for _ in range(ROUNDS)
-    ]
+    with App(AgentConfig(provider="echo"), root=folder / "other") as app:
+        session = app.session("u")
+        say(session, BEFORE)
+        rounds = [
+            (
+                spent(lambda: say(session)),
+                spent(lambda: library.records(noted, turn)),
+                spent(lambda: append_bytes(folder / "bare", lines)),
+            )
+            for _ in range(ROUNDS)
+        ]
     ours, records, bare = (min(times) for times in zip(*rounds, strict=True))
-    return {"records": (ours, records), "bytes": (ours, bare)}
+    return {"session": (ours, records), "bytes": (ours, bare)}
 
 
 def main() -> None:
-    """Measure in a thread, and print."""
+    """Measure, and print."""
     gc.set_threshold(100_000)
-    figures: dict[str, Any] = {}
-    thread = threading.Thread(target=lambda: figures.update(measure(Path(sys.argv[1]))))
-    thread.start()
-    thread.join()
-    print(json.dumps(figures))
+    print(json.dumps(measure(Path(sys.argv[1]))))
 
 
 if __name__ == "__main__":

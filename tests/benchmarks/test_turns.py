@@ -20,12 +20,12 @@ HERE = Path(__file__).parent
 # An event to encoding, hashing and writing its line; a turn after 5,000 to one after ten; a message
 # put behind 10,000 that wait to one behind a hundred; what is stored of a client's turn, and the
 # whole `send` of one where the client takes no time, to decoding its transcript of 100 MB. In a
-# process that uses the library, a turn of `echo` to the same records appended one by one, all of it
-# durable; to their mere bytes it is only reported.
+# program, `session.send` to `echo` to the same records appended one by one, all of it durable; to
+# their mere bytes it is only reported.
 BARS = {
     "turn_costs.py": {"event": 6.0, "turn": 2.0, "queue": 2.0, "sync": 0.1},
     "client_turn_costs.py": {"claude": 0.5, "gemini": 0.6},
-    "library_costs.py": {"records": 4.0, "bytes": float("inf")},
+    "library_costs.py": {"session": 4.0, "bytes": float("inf")},
 }
 NAMES = {
     "event": "one event, never synced",
@@ -34,8 +34,8 @@ NAMES = {
     "sync": "storing a turn of 100 MB",
     "claude": "turn of Claude Code at 100 MB",
     "gemini": "turn of Gemini CLI at 100 MB",
-    "records": "durable turn to its records",
-    "bytes": "durable turn to mere bytes",
+    "session": "session.send to its records",
+    "bytes": "session.send to mere bytes",
 }
 SYNCED = {"library_costs.py"}
 """Programs that measure on a disk what is made durable."""
