@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from typing import Any
 
-    from agentsdir.adapters.in_process import model_architecture as model_architecture
+    from agentsdir.adapters.in_process import model_provider as model_provider
     from agentsdir.adapters.protocol import Decision as Decision
     from agentsdir.adapters.protocol import ModelRequest as ModelRequest
     from agentsdir.adapters.protocol import Profile as Profile
@@ -112,7 +112,7 @@ _HOMES = {
     "UsageError": "formats.errors",
     "create_tool": "engine.tools",
     "element": "engine.app.component",
-    "model_architecture": "adapters.in_process",
+    "model_provider": "adapters.in_process",
     "register": "adapters.registry",
     "tool": "engine.tools",
     "write_script": "adapters.script",

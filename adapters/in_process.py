@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     CallModel: TypeAlias = Callable[[ModelRequest], Answer]
 
 
-def model_architecture(
+def model_provider(
     name: str, call: CallModel, *, default_model: str = "", summary: str = ""
 ) -> Architecture:
     """Return the architecture of a model that a function calls, for `registry.register`.
@@ -63,7 +63,7 @@ def model_architecture(
 
 
 class ModelProvider(RecordedProvider):
-    """Opens sessions of a model that `call` calls (see `model_architecture`)."""
+    """Opens sessions of a model that `call` calls (see `model_provider`)."""
 
     option_names: tuple[str, ...] = ()
     settings = ProviderSettings(modes={})

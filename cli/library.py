@@ -199,6 +199,9 @@ class ProgramEnvironment(Environment):
         cwd, home = Path.cwd(), Path.home()
         super().__init__(BytesIO(), StringIO(), StringIO(), os.environ, cwd, home, root)
         self.ask = lambda _question: None
+        # What follows from a turn runs in its thread: a process of the command line has none of
+        # this program's providers, tools and callbacks.
+        self.overrides = {"start_turn": None}
 
     def notify(self, text: str) -> None:
         """Log a note."""

@@ -44,6 +44,7 @@ class Extensions(NamedTuple):
         queued: the ids of messages that the program has left in the inbox, and waits for none of
             them. Their turns have the callbacks where they run before the one that is wanted; those
             of other messages have none there.
+        context: values that the program gives its tools for these turns.
     """
 
     callbacks: Callbacks = NO_CALLBACKS
@@ -52,6 +53,7 @@ class Extensions(NamedTuple):
     session: SessionRef | None = None
     spawn: Callable[..., Any] = no_spawn
     queued: Container[str] = ()
+    context: Mapping[str, Any] = MappingProxyType({})
 
     def session_callbacks(self, services: Services, paths: AgentPaths) -> SessionCallbacks:
         """Return the callbacks with what becomes of their failures."""

@@ -233,6 +233,7 @@ class ModelLoop:
             self._extensions.spawn,
             partial(self._emit, one),
             self._signal,
+            self._extensions.context,
         )
 
         def proceed() -> ToolOutput:

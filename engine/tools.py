@@ -49,6 +49,7 @@ class ToolContext(NamedTuple):
         emit: shows fields of the call's block, such as ``{"progress": 0.5}``, in a `block_update`
             on the live stream. They are not in the log.
         signal: set when the turn is to end; the handler has a moment to return then.
+        context: what the program gave by `with_context`.
     """
 
     agent_id: str
@@ -58,6 +59,7 @@ class ToolContext(NamedTuple):
     spawn: Callable[..., Any]
     emit: Callable[[dict[str, Any]], None]
     signal: Event
+    context: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,6 @@ def agent(request: ModelRequest) -> Iterator[str | ToolCall | ToolResult]:
             return
 
 
-agentsdir.register(agentsdir.model_architecture("plain-loop", agent))
+agentsdir.register(agentsdir.model_provider("plain-loop", agent))
 with App(AgentConfig(provider="plain-loop")) as app:
     print(app.session("sums").send(sys.argv[1]).result.response)

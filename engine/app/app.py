@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from agentsdir.engine import create, lookup
 from agentsdir.engine.app.component import config_of, with_props
 from agentsdir.engine.app.execution import Execution, RunningExecutions
+from agentsdir.engine.app.persistence import resolved, restore
 from agentsdir.engine.app.session import NO_CALLBACKS, Input, Session, SessionOptions
 from agentsdir.engine.app.session_registry import SessionRegistry
+from agentsdir.engine.close import remove_agent
 from agentsdir.formats import ids
-from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError
+from agentsdir.formats.errors import AgentsdirError, NoSuchAgent, SessionStateError, UsageError
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.component import Agent, AgentConfig
+    from agentsdir.engine.app.persistence import ResolveContext
     from agentsdir.engine.app.procedures import Middleware
+    from agentsdir.engine.app.session_store import SessionStore, Snapshot
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.create import NewAgent
     from agentsdir.engine.runner import ExecutionRunner
@@ -37,6 +43,11 @@ class SharedOptions(TypedDict, total=False):
         runner: around the model and the tools of all sessions, spawned children included.
         max_active: how many sessions are held in memory; without it there is no limit.
         idle_timeout: seconds without use after which a session is put out of memory.
+        store: keeps a snapshot of each session, saved after each turn.
+        resolve: functions that make values of a session and its snapshot when it comes into memory,
+            in place of applying the snapshot; `Session.resolved` has the values by the same keys.
+        max_timeline_entries: how many blocks of a timeline are held in memory, and given to a
+            model; the log keeps them all.
     """
 
     tools: Sequence[Tool]
@@ -44,6 +55,9 @@ class SharedOptions(TypedDict, total=False):
     runner: ExecutionRunner
     max_active: int
     idle_timeout: float
+    store: SessionStore
+    resolve: Mapping[str, Callable[[ResolveContext], Any]]
+    max_timeline_entries: int
 
 
 class AppOptions(SharedOptions, total=False):
@@ -55,7 +69,7 @@ class AppOptions(SharedOptions, total=False):
         max_ticks: how many model calls their turns may take.
     """
 
-    provider: str
+    provider: str | Architecture
     model: str
     max_ticks: int
 
@@ -89,6 +103,10 @@ class BaseApp:
         self.sessions = SessionRegistry(
             options.get("max_active"), options.get("idle_timeout"), self._put_out
         )
+        self.store = options.get("store")
+        self.max_timeline_entries = options.get("max_timeline_entries")
+        self._resolve = options.get("resolve")
+        self._making = RLock()
         self._agent = agent
         self._new = new
         self._callbacks = options.get("callbacks", NO_CALLBACKS)
@@ -129,9 +147,13 @@ class BaseApp:
         what `create_agent` raises.
         """
         self.running.check_open()
-        paths = self._find(name) if name else None
-        if paths is None:
-            paths = self._create(name, props)
+        with self._making:  # two threads make one session, and restore it once
+            paths, made = self._find(name) if name else None, False
+            if paths is None:
+                stored = self.store.load(name) if self.store is not None and name else None
+                paths, made = self._create(name, props)
+            if made:
+                return self._make(paths, props, callbacks, stored, is_new=True)
         return self.session_of(paths, props=props, callbacks=callbacks)
 
     def session_of(
@@ -141,20 +163,44 @@ class BaseApp:
         props: Mapping[str, Any] | None = None,
         callbacks: Callbacks | None = None,
     ) -> Session:
-        """Return the session of an agent (arguments of `session`)."""
-        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
-        known = self.sessions.get(paths.id)
-        if known is None:
-            return self.sessions.add(Session(self, paths, self._agent, chosen, props=props))
+        """Return the session of an agent that is there (arguments of `session`)."""
+        with self._making:
+            known = self.sessions.get(paths.id)
+            if known is None:
+                state = read_agent(paths).state
+                name = state.name or state.session.id
+                stored = self.store.load(name) if self.store is not None else None
+                props = {**state.props, **(props or {})}
+                return self._make(paths, props, callbacks, stored, is_new=False)
         known.change(props, callbacks)
         self.sessions.touch(known)
         return known
+
+    def _make(
+        self,
+        paths: AgentPaths,
+        props: Mapping[str, Any] | None,
+        callbacks: Callbacks | None,
+        stored: Snapshot | None,
+        *,
+        is_new: bool,
+    ) -> Session:
+        """Return a session that is not in memory, with what its store has of it."""
+        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
+        session = Session(self, paths, self._agent, chosen, props=props)
+        try:
+            self._fill(session, stored, is_new=is_new)
+        except BaseException:
+            if is_new:
+                remove_agent(self.services(), paths)
+            raise
+        return self.sessions.add(session)
 
     def run(self, input: Input, *, props: Mapping[str, Any] | None = None) -> Execution:  # noqa: A002
         """Run one prompt in a session of its own, which is removed at the end."""
         self.running.check_open()
         chosen = self._options._replace(ephemeral=True)
-        paths = self._create("", props, ephemeral=True)
+        paths, _ = self._create("", props, ephemeral=True)
         return Session(self, paths, self._agent, chosen, props=props).send(input)
 
     def close(self, *, abort: bool = False) -> None:
@@ -178,37 +224,60 @@ class BaseApp:
         """Return the callbacks of a session: the app's, and then `inner`."""
         return self._callbacks.merged(inner)
 
+    def _fill(self, session: Session, stored: Snapshot | None, *, is_new: bool) -> None:
+        """Give a session that comes into memory what its store has of it."""
+        if is_new:
+            session.callbacks().session_created()
+        snapshot = None
+        if stored is not None:
+            applies = self._resolve is None
+            snapshot = restore(session, stored, is_new=is_new, applies=applies)
+        if self._resolve is not None:
+            session.take_resolved(resolved(self._resolve, session, snapshot))
+
     def _find(self, name: str) -> AgentPaths | None:
-        """Return the agent that has a name or an id; None for none."""
+        """Return the agent that has a name or an id; None for none, or a subagent of the name."""
+        layout = self.services().layout
         try:
-            paths, state = find_whole(self.services().layout, name)
+            paths, state = find_whole(layout, name)
         except NoSuchAgent:
             return None
+        except UsageError as error:
+            # Subagents may have the name as well.
+            key = [lookup.name_key(None, name)]
+            found = lookup.find_by_key(layout, key) if error.kind == "ambiguous" else None
+            if found is None:
+                raise
+            return found[0].paths
+        is_named = state.name == name
+        if is_named and state.parent is not None:
+            return None
         if state.session.state is SessionState.TERMINATED:
-            if state.name == name:
+            if is_named:
                 return None
             raise SessionStateError(f"agent {paths.id} is closed", kind="closed")
         return paths
 
     def _create(
         self, name: str, props: Mapping[str, Any] | None, *, ephemeral: bool = False
-    ) -> AgentPaths:
+    ) -> tuple[AgentPaths, bool]:
+        """Make an agent; return it, and False if another thread or process has made it."""
         agent, given = with_props(self._agent, props)
         config = self._options.over(config_of(agent, given))
         wanted = as_wanted(config, self._new)._replace(name=name, ephemeral=ephemeral)
         services = self.services()
         try:
             with services.disk.synced_at_end():
-                return services.layout.agent(create.create_agent(services, wanted))
+                return services.layout.agent(create.create_agent(services, wanted)), True
         except AgentsdirError as error:
-            # Another thread or process has made it meanwhile.
             found = self._find(name) if name and error.kind == "already-exists" else None
             if found is None:
                 raise
-            return found
+            return found, False
 
     def _put_out(self, session: Session) -> None:
         """Save a session that is put out of memory."""
+        session.persist(only_if_changed=True)
 
 
 def find_whole(layout: Layout, reference: str) -> tuple[AgentPaths, AgentState]:
@@ -228,7 +297,7 @@ def find_whole(layout: Layout, reference: str) -> tuple[AgentPaths, AgentState]:
 def as_wanted(config: AgentConfig, new: NewAgent) -> NewAgent:
     """Return the fields of a new agent from its configuration, and from `new` what that lacks."""
     return new._replace(
-        provider=config.provider,
+        provider=config.provider_name,
         model=config.model,
         system_prompt=config.system,
         profile=config.profile,

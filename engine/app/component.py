@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from agentsdir.formats.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.tools import Tool
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -24,7 +25,8 @@ class AgentConfig:
 
     Attributes:
         system: the system prompt.
-        provider: the name of a provider; empty for the app's, or else the user's default.
+        provider: a provider of this program (`model_provider`), or the name of one; empty for the
+            app's, or else the user's default.
         model: the provider's model; empty for its default.
         tools: what the model may call, where the engine carries out its calls.
         max_ticks: how many model calls a turn may take; None for the provider's default.
@@ -36,7 +38,7 @@ class AgentConfig:
     """
 
     system: str = ""
-    provider: str = ""
+    provider: str | Architecture = ""
     model: str = ""
     tools: Sequence[Tool] = ()
     max_ticks: int | None = None
@@ -45,6 +47,11 @@ class AgentConfig:
     permission_mode: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     fallbacks: Sequence[str] = ()
+
+    @property
+    def provider_name(self) -> str:
+        """The name of the provider, which the log has; empty if none is given."""
+        return self.provider if isinstance(self.provider, str) else self.provider.name
 
 
 Component: TypeAlias = Callable[..., AgentConfig]

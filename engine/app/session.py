@@ -7,18 +7,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.adapters import registry
 from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
+from agentsdir.engine.app.persistence import persist
 from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
+from agentsdir.engine.app.session_timeline import SessionTimeline
+from agentsdir.engine.data import set_data, set_props
 from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
 from agentsdir.engine.hooks import message_to_send
 from agentsdir.engine.inbox import PERSON, Message, drop_message, part_flaw, text_message
+from agentsdir.engine.runner import runner_errors
 from agentsdir.engine.settings import Changes, change_settings, current_settings
+from agentsdir.engine.snapshots import inspection, snapshot
 from agentsdir.engine.spawn import SpawnRequest, create_child
+from agentsdir.engine.timeline import Timeline
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -34,16 +41,19 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import BaseApp
     from agentsdir.engine.app.component import Agent
     from agentsdir.engine.app.procedures import Call, Middleware, Next
-    from agentsdir.engine.callbacks import Callbacks
+    from agentsdir.engine.callbacks import Callbacks, SessionCallbacks
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.runner import ExecutionRunner
     from agentsdir.engine.services import Services
     from agentsdir.engine.settings import CurrentSettings
+    from agentsdir.engine.snapshots import Inspection
     from agentsdir.engine.tools import Tool
     from agentsdir.formats.store.layout import AgentPaths
+    from agentsdir.formats.store.log import Position
     from agentsdir.formats.store.state import AgentState
 
 NO_CALLBACKS = NO_EXTENSIONS.callbacks
@@ -116,16 +126,22 @@ class SessionOptions(NamedTuple):
     tools: Sequence[Tool] = ()
     model: str = ""
     max_ticks: int | None = None
-    provider: str = ""
+    provider: str | Architecture = ""
     ephemeral: bool = False
 
     def over(self, config: AgentConfig) -> AgentConfig:
-        """Return a configuration with these values in place of its own."""
+        """Return a configuration with these values in place of its own.
+
+        A provider of this program is registered: the log has only its name.
+        """
+        provider = self.provider or config.provider
+        if not isinstance(provider, str):
+            registry.register(provider)
         return replace(
             config,
             model=self.model or config.model,
             max_ticks=self.max_ticks or config.max_ticks,
-            provider=self.provider or config.provider,
+            provider=provider,
         )
 
 
@@ -156,6 +172,7 @@ class Session:
         self._agent, self._props = with_props(agent, props)
         self._options = options
         self._lock = Lock()
+        self._saving = Lock()
         self._last: Execution | None = None
         self._executions: list[Execution] = []
         self._spawns: list[Execution] = []
@@ -163,6 +180,9 @@ class Session:
         self._applied: AgentConfig | None = None
         self._is_closed = False
         self._queued_ids: set[str] = set()
+        self._timeline = Timeline(paths, app.max_timeline_entries)
+        self._resolved: dict[str, Any] = {}
+        self._saved: Position | None = None
 
     @property
     def id(self) -> str:
@@ -216,6 +236,88 @@ class Session:
             if callbacks is not None:
                 self._options = self._options._replace(callbacks=callbacks)
 
+    # What a program keeps with the session.
+
+    @property
+    def stored_as(self) -> str:
+        """The id under which a store has the session: its name, or else that of its record."""
+        state = self._state()
+        return state.name or state.session.id
+
+    @property
+    def props(self) -> Mapping[str, Any]:
+        """The props of its component."""
+        return MappingProxyType(self._props)
+
+    @property
+    def timeline(self) -> SessionTimeline:
+        """What the model is given, to be read and edited."""
+        return SessionTimeline(self._timeline, self.app.services)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the components keep in the session (`set_state`)."""
+        return self._state().com_state
+
+    def set_state(self, **values: Any) -> None:
+        """Keep values that a component goes by; None removes one. Raises what `set_data` raises."""
+        set_data(self.app.services(), self.paths, "com", values)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the components have loaded, so that it need not be loaded again (`set_data`)."""
+        return self._state().data_cache
+
+    def set_data(self, **values: Any) -> None:
+        """Keep loaded values; None removes one. Raises what `engine.data.set_data` raises."""
+        set_data(self.app.services(), self.paths, "data", values)
+
+    def resolved(self, key: str) -> Any:
+        """Return what the app's `resolve` has made for a key. Raises `KeyError` for another key."""
+        return self._resolved[key]
+
+    def take_resolved(self, values: Mapping[str, Any]) -> None:
+        """Keep what `resolve` has made."""
+        self._resolved = {**values}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the session as it is now (schema ``session-snapshot``)."""
+        return snapshot(self._timeline, self.app.services().now())
+
+    def inspect(self) -> Inspection:
+        """Return how far the session has come: ticks, last output, tool calls, tokens."""
+        return inspection(self._timeline)
+
+    @property
+    def current_tick(self) -> int:
+        """How many calls of the model the turn that runs has made, or the last one."""
+        return self.inspect().current_tick
+
+    @property
+    def runner(self) -> ExecutionRunner | None:
+        """The runner of its turns."""
+        return self._options.runner
+
+    def callbacks(self) -> SessionCallbacks:
+        """Return the callbacks of its turns, with what becomes of their failures."""
+        extensions = Extensions(self._callbacks, session=self)
+        return extensions.session_callbacks(self.app.services(), self.paths)
+
+    def persist(self, *, only_if_changed: bool = False) -> None:
+        """Save the session in the app's store, if there is one; a failure is recorded.
+
+        Args:
+            only_if_changed: not if its log is as it was when it was saved last.
+        """
+        if self.app.store is None or self.parent is not None or self._options.ephemeral:
+            return
+        with self._saving:
+            position = self._state().position  # first: what changes meanwhile is saved next time
+            if only_if_changed and self._saved == position:
+                return
+            persist(self, self.app.store)
+            self._saved = position
+
     # The procedures.
 
     @runs_turn
@@ -258,7 +360,8 @@ class Session:
         """
         if props is not None:
             self.change(props)
-            # set_props(self.app.services(), self.paths, self._props)
+            recorded = {**self._state().props, **props}
+            set_props(self.app.services(), self.paths, recorded)
 
         def run(services: Services, options: TurnOptions) -> TurnResult:
             execution.queued(None)
@@ -295,7 +398,7 @@ class Session:
         input: Input,  # noqa: A002
         *,
         model: str = "",
-        provider: str = "",
+        provider: str | Architecture = "",
         runner: ExecutionRunner | None = None,
         max_ticks: int | None = None,
         name: str = "",
@@ -330,7 +433,7 @@ class Session:
         wanted = SpawnRequest(
             content_of(input),
             name=name,
-            provider=config.provider,
+            provider=config.provider_name,
             model=config.model,
             system_prompt=config.system,
             profile=config.profile,
@@ -393,12 +496,14 @@ class Session:
         for execution in executions:
             execution.abort("close")
         closed = close.close(services, self.paths)
-        self._is_closed = True
+        was_closed, self._is_closed = self._is_closed, True
         turns = [one.turn for one in closed.closed if one.turn is not None]
         close.end_closed_turns(services, turns)
         for execution in executions:
             execution.wait_until_done()
         self.app.sessions.forget(self)
+        if not was_closed and not closed.closed[0].before:
+            self._destroyed()
 
     def end_turn(self, execution: Execution, reason: str) -> bool:
         """End an execution of this session early (`Execution.abort`).
@@ -425,6 +530,15 @@ class Session:
         """End the children: they are asked here, as those that wait for a slot run no turn."""
         for spawn in tuple(self._spawns):
             spawn.abort("parent")
+
+    def _destroyed(self) -> None:
+        self.callbacks().session_closed()
+        if (runner := self.runner) is not None:
+            try:
+                with runner_errors(runner.name):
+                    runner.on_destroy(self)
+            except AgentsdirError as error:  # the session is closed all the same
+                self.app.services().notify_user(f"{self.id}: {error.message}")
 
     # How a turn is run.
 
@@ -486,6 +600,8 @@ class Session:
             self._close_unused(execution)
             execution.complete(result)
         finally:
+            if execution.id is not None and execution.child is None:
+                self.persist()
             self._ended(execution)
 
     def _close_unused(self, execution: Execution) -> None:
@@ -517,7 +633,13 @@ class Session:
             execution.add,
             timeout=call.timeout,
             extensions=Extensions(
-                self._callbacks, tools, self._options.runner, queued=self._queued_ids
+                callbacks=self._callbacks,
+                tools=tools,
+                runner=self._options.runner,
+                session=self,
+                spawn=self.spawn,
+                context=call.context,
+                queued=self._queued_ids,
             ),
             on_queued=partial(self._queued, execution),
             before_start=execution.begins,

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.in_process import model_architecture
+from agentsdir.adapters.in_process import model_provider
 from agentsdir.engine.dispatcher import send_message
 from agentsdir.engine.extensions import Extensions
 from agentsdir.engine.inbox import Message
@@ -24,7 +24,7 @@ MODEL = "bot"
 @contextmanager
 def model(call: Callable[[Any], Any], name: str = MODEL) -> Iterator[None]:
     """Have a provider of this process whose model is a function."""
-    registry.register(model_architecture(name, call))
+    registry.register(model_provider(name, call))
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from looping import MODEL, logged, model, run_turn, said
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.echo import ARCHITECTURE as ECHO
-from agentsdir.adapters.in_process import model_architecture
+from agentsdir.adapters.in_process import model_provider
 from agentsdir.adapters.protocol import ToolCall
 from agentsdir.engine.create import fork_agent
 from agentsdir.engine.restore import restore_agent
@@ -35,7 +35,7 @@ def test_the_model_of_the_page_counts_letters(stage: Any) -> None:
     (source,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        if "model_architecture" in block
+        if "model_provider" in block
     )
     try:
         exec(compile(source, str(PAGE), "exec"), {})
@@ -147,12 +147,12 @@ def test_halves_of_a_character_are_joined_and_one_alone_is_replaced(stage: Any) 
 
 def test_a_name_is_registered_once() -> None:
     """The same architecture again is fine; a built-in one is never replaced."""
-    one = model_architecture("one", lambda _: "x")
+    one = model_provider("one", lambda _: "x")
     try:
         registry.register(one)
         registry.register(one)
         assert registry.get("one") is one
-        for taken in (model_architecture("one", lambda _: "y"), ECHO):
+        for taken in (model_provider("one", lambda _: "y"), ECHO):
             with pytest.raises(UsageError) as refused:
                 registry.register(taken)
             assert refused.value.kind == "name-taken"

@@ -15,7 +15,7 @@ import pytest
 
 from agentsdir import AgentConfig, AgentSandbox, AgentsdirError, AgentSession, App, Callbacks
 from agentsdir.adapters import registry
-from agentsdir.adapters.in_process import model_architecture
+from agentsdir.adapters.in_process import model_provider
 from agentsdir.adapters.protocol import Architecture, NativeFile, Paths, Profile
 from agentsdir.adapters.recorded import RecordedReader, RecordedTranscript
 from agentsdir.formats import blocks
@@ -138,7 +138,7 @@ def test_an_architecture_is_named_as_stored_sessions_name_it(tmp_path: Path) -> 
     def call(_request: Any) -> str:
         return "yes"
 
-    made = model_architecture("short", call)._replace(architecture="the-long-name")
+    made = model_provider("short", call)._replace(architecture="the-long-name")
     with registered(made):
         by_long_name = AgentSession.create(root=tmp_path, architecture="the-long-name")
         by_name = AgentSession.create(root=tmp_path, architecture="short")
@@ -191,7 +191,7 @@ def test_a_loaded_session_has_settings_changed_only_where_they_are_given(tmp_pat
     def call(request: Any) -> str:
         return str(request.model)
 
-    with registered(model_architecture("short", call)):
+    with registered(model_provider("short", call)):
         session = AgentSession.create(root=tmp_path, architecture="short", model="first")
         same = AgentSession.create(root=tmp_path, session_id=session.session_id)
         assert answers(iter(same.send_message("hi"))) == ["first"]

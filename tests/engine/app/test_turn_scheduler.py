@@ -12,7 +12,7 @@ import pytest
 
 from agentsdir import AgentsdirError, TurnScheduler, create_tool
 from agentsdir.adapters import registry
-from agentsdir.adapters.in_process import model_architecture
+from agentsdir.adapters.in_process import model_provider
 from agentsdir.adapters.protocol import ToolCall
 from agentsdir.formats.errors import NoSuchAgent, ProviderError, SessionStateError
 from agentsdir.formats.store import locks
@@ -35,7 +35,7 @@ def _bot() -> Iterator[None]:
             return [ToolCall("work", {})]
         return f"{request.model}/{request.system}: {text}"
 
-    registry.register(model_architecture("bot", call, default_model="b-1"))
+    registry.register(model_provider("bot", call, default_model="b-1"))
     yield
     registry.unregister("bot")
 
