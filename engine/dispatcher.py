@@ -7,8 +7,9 @@ other agents runs after `.turn` is free again, so that one slot is enough.
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +47,7 @@ from agentsdir.formats.store.log import read_records
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agentsdir.engine.services import Services, TurnProcess
     from agentsdir.engine.spawn import SpawnedChild
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
     from agentsdir.formats.store.state import AgentState
 
 
+_awaited: set[str] = set()
+"""Messages of spawned agents that threads of this process are about to run."""
+# No thread of a forked child is.
+os.register_at_fork(after_in_child=_awaited.clear)
 _GLANCE = 0.1
 """Seconds between two looks at what other processes have done."""
 
@@ -165,6 +170,19 @@ def run_until(
     with services.disk.synced_at_end():
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone, nested=nested)
         return dispatcher.run_until(paths, message_id, options, wait=limits.turn)
+
+
+@contextmanager
+def awaiting(message_id: str) -> Iterator[None]:
+    """Keep this process from running a spawned agent's message on the way: the caller runs it.
+
+    Else a turn of its parent that ends meanwhile would run it, with none of the caller's options.
+    """
+    _awaited.add(message_id)
+    try:
+        yield
+    finally:
+        _awaited.discard(message_id)
 
 
 def run_child(
@@ -510,7 +528,8 @@ class Dispatcher:
         """Run spawned agents: one in this process, several each in a process of its own."""
         with suppress(NoSuchAgent):  # the parent was removed meanwhile
             state = read_agent(parent).state
-            self._run_prompts(parent, pending_children(self._services.layout, state))
+            pending = pending_children(self._services.layout, state)
+            self._run_prompts(parent, [one for one in pending if one[1] not in _awaited])
 
     def _run_prompts(self, parent: AgentPaths, prompts: list[tuple[AgentPaths, str]]) -> None:
         here = deque(QueuedMessage(*prompt) for prompt in prompts)

@@ -221,12 +221,14 @@ def completion_steps(
     ending: Ending,
     *,
     again: bool = False,
+    reports: bool = True,
 ) -> list[Step]:
     """Return the steps after a turn's end and before its `message.delivered`, in order.
 
     Args:
         message: the turn's message as it stood in the inbox; None for a turn without one.
         again: a process that died may have applied some of the steps.
+        reports: whether the parent gets a notice of a subagent's failure.
     """
     steps = _outgoing(state, turn_id, message, ending)
     steps += _dropped(layout, state, ending)
@@ -236,7 +238,7 @@ def completion_steps(
         why = "" if ending.is_success else ending.failure_reason
         steps += child_ended_steps(layout, state, message["content"], output, failure=why)
     notified = ""
-    if state.descriptor.get("type") == "subagent" and _is_notable(ending):
+    if reports and state.descriptor.get("type") == "subagent" and _is_notable(ending):
         notified = state.parent or ""
         steps += notices.for_parent(state, turn_id, message, ending)
     if message is not None and message.get("sync") and message["sender"] != notified:

@@ -130,7 +130,8 @@ def _bad(path: Path, reason: str) -> Invalid:
 class SpawnRequest(NamedTuple):
     """The fields of a subagent that is to be created; empty ones are inherited from the parent.
 
-    `content` is the first prompt. `base` is the prefix of a generated name.
+    `content` is the first prompt, `message_id` the id of its message; empty for a new one. `base`
+    is the prefix of a generated name.
     """
 
     content: list[dict[str, Any]]
@@ -144,6 +145,7 @@ class SpawnRequest(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
     max_ticks: int | None = None
     ephemeral: bool = False
+    message_id: str = ""
 
 
 class SpawnedChild(NamedTuple):
@@ -179,7 +181,7 @@ def create_child(
         child_id, created_at = services.ids.agent(), services.now()
         one = Subagent(child_id, _name(wanted, child_id), created_at, wanted.content)
         paths = AgentPaths(layout.agents / child_id, child_id)
-        child = SpawnedChild(paths, one.name, parent, services.ids.agent())
+        child = SpawnedChild(paths, one.name, parent, wanted.message_id or services.ids.agent())
         session_id, created = _creation(services, reading, wanted, child)
         with making_agent(layout, child_id, session_id, services.disk) as made:
             made.append("session.created", created, created_at)

@@ -549,6 +549,7 @@ class TurnOptions(NamedTuple):
         on_end: called with the result when the turn has ended.
         on_others: called when the turns of other agents that result from this one have gone on: now
             and then, and after each event of those that this process runs.
+        reports: whether the parent gets a notice of a subagent's failure; else its caller has it.
         extensions: what a program that uses the library adds to the turns of this agent.
     """
 
@@ -563,6 +564,7 @@ class TurnOptions(NamedTuple):
     on_start: Callable[[str], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
     on_others: Callable[[], None] | None = None
+    reports: bool = True
     extensions: Extensions = NO_EXTENSIONS
 
 
@@ -887,7 +889,8 @@ class Turn:
         if ending.needs_no_notice(state, self._message):
             return []
         turn = self._turn
-        steps = completion_steps(turn.services.layout, state, turn.id, self._message, ending)
+        layout, reports = turn.services.layout, self._options.reports
+        steps = completion_steps(layout, state, turn.id, self._message, ending, reports=reports)
         self._notices = tuple(queued_by(steps))
         return steps
 

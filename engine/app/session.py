@@ -441,22 +441,30 @@ class Session:
             options=config.options,
             max_ticks=config.max_ticks,
             ephemeral=ephemeral,
+            message_id=services.ids.agent(),
         )
         turn = self._turn
         if turn is not None:
             turn.follow(services.layout, self.paths)
-        with services.disk.synced_at_end():
-            made = create_child(services, self.paths, wanted, turn_id=None, sync=False)
-        child = Session(self.app, made.paths, agent, chosen, props=props, parent=self)
-        child._applied = config
-        with self._holding(child, execution, turn):
-            return child._run(
-                call,
-                execution,
-                lambda services, options: dispatcher.run_child(
-                    services, made, options, dispatcher.NO_LIMIT, nested=child.is_nested
-                ),
-            )
+        execution.begins()
+        with dispatcher.awaiting(wanted.message_id):
+            with services.disk.synced_at_end():
+                made = create_child(services, self.paths, wanted, turn_id=None, sync=False)
+            child = Session(self.app, made.paths, agent, chosen, props=props, parent=self)
+            child._applied = config
+            with self._holding(child, execution, turn):
+                execution.queued(made.message_id)
+                return child._run(
+                    call,
+                    execution,
+                    lambda services, options: dispatcher.run_child(
+                        services,
+                        made,
+                        options._replace(reports=False),
+                        dispatcher.NO_LIMIT,
+                        nested=child.is_nested,
+                    ),
+                )
 
     # Ending.
 
@@ -474,13 +482,13 @@ class Session:
         services, content = self.app.services(), None
         if message is not None:
             content = message_to_send(services, self.paths, Message(content_of(message))).content
+        asked = False
         try:
-            found = cancel.interrupt(services, self.paths, reason, content)
+            asked = bool(cancel.interrupt(services, self.paths, reason, content).asked)
         except SessionStateError as error:
             if error.kind != "not-running":
                 raise
-            return False
-        return bool(found.asked)
+        return self._end_spawns(reason) or asked
 
     def clear_abort(self) -> bool:
         """Take back an interrupt that the turn has not heeded yet; return whether there was one."""
@@ -514,8 +522,8 @@ class Session:
         services = self.app.services()
         try:
             if execution.id is not None:
-                session._end_spawns()
                 cancel.interrupt(services, session.paths, reason, turn_id=execution.id)
+                session._end_spawns(reason)
                 return False
             if execution.child is not None:
                 close.close(services, session.paths)
@@ -526,10 +534,12 @@ class Session:
             return False
         return True
 
-    def _end_spawns(self) -> None:
-        """End the children: they are asked here, as those that wait for a slot run no turn."""
-        for spawn in tuple(self._spawns):
-            spawn.abort("parent")
+    def _end_spawns(self, reason: str = "") -> bool:
+        """End the children, also those that wait for a slot; return whether there are any."""
+        spawns = tuple(self._spawns)
+        for spawn in spawns:
+            spawn.abort(reason)
+        return bool(spawns)
 
     def _destroyed(self) -> None:
         self.callbacks().session_closed()
@@ -606,8 +616,10 @@ class Session:
 
     def _close_unused(self, execution: Execution) -> None:
         """Close a session for one turn that has had none: a turn would have ended it."""
+        if execution in self._spawns or execution.id is not None:
+            return
         dropped = self.parent is not None and execution.is_aborted
-        if execution.id is None and (self._options.ephemeral or dropped):
+        if self._options.ephemeral or dropped:
             with suppress(SessionStateError, NoSuchAgent):
                 close.close(self.app.services(), self.paths)
 
