@@ -218,12 +218,8 @@ def test_a_bundle_has_the_spawned_agents_too(shell: Any, family: Any) -> None:
     assert runtime[0] == runtime[1]
 
 
-def test_an_import_that_fails_midway_leaves_no_agent(
-    shell: Any, family: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that had come already are taken away again."""
-    document = shell.ok("inspect", "--saved", family[0]).out.encode()
-    there = other_root(shell)
+def full_at_the_third_rename(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the disk be full when the third agent of an import is to appear."""
     rename = Path.rename
     made = []
 
@@ -236,12 +232,41 @@ def test_an_import_that_fails_midway_leaves_no_agent(
 
     monkeypatch.setattr(Path, "rename", full)
 
+
+def test_an_import_that_fails_midway_leaves_no_agent(
+    shell: Any, family: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that had come already are taken away again."""
+    document = shell.ok("inspect", "--saved", family[0]).out.encode()
+    there = other_root(shell)
+    full_at_the_third_rename(monkeypatch)
+
     done = there("import", "-", "--json", stdin=document)
 
-    assert (done.code, done.error["kind"], len(made)) == (15, "not-recorded", 3)
+    assert (done.code, done.error["kind"]) == (15, "not-recorded")
     assert list((there.root / "agents").iterdir()) == []
     monkeypatch.undo()
     assert there("import", "-", stdin=document).code == 0
+
+
+def test_an_import_that_was_killed_midway_is_run_again(
+    shell: Any, family: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agents that it left are those that the agent spawned, which finds them."""
+    parent = family[0]
+    document = shell.ok("inspect", "--saved", parent).out.encode()
+    there = other_root(shell)
+    full_at_the_third_rename(monkeypatch)
+    monkeypatch.setattr("shutil.rmtree", lambda *_arguments, **_options: None)
+    assert there("import", "-", stdin=document).code == 15
+    monkeypatch.undo()
+    assert {path.name for path in (there.root / "agents").glob("[!.]*")} == {*family[1:]}
+
+    done = there("import", "-", stdin=document)
+
+    assert (done.code, done.out) == (0, f"{parent}\n")
+    runtime = [one.ok("inspect", "--runtime", parent).out for one in (shell, there)]
+    assert runtime[0] == runtime[1]
 
 
 def test_a_document_of_an_earlier_version_is_refused(shell: Any) -> None:
