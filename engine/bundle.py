@@ -253,7 +253,7 @@ class Imported(NamedTuple):
 
 def import_agent(
     services: Services,
-    bundle: Path,
+    bundle: Unpacked,
     *,
     cwd: str,
     login: str,
@@ -267,7 +267,7 @@ def import_agent(
     history, so that a bundle cannot choose a session in a client's store, and has spawned none.
 
     Args:
-        bundle: a folder that is an agents directory of one agent and those that it spawned.
+        bundle: an agents directory of one agent and those that it spawned.
         cwd: the working directory here. That of the bundle is not used.
         login: the user of the agent, if it cannot keep its key.
         workplace: the working directory, if the captured files are to be restored there.
@@ -330,9 +330,9 @@ class _Checked(NamedTuple):
     captured: dict[str, Source]
 
 
-def _checked_agents(bundle: Path) -> list[_Checked]:
+def _checked_agents(bundle: Unpacked) -> list[_Checked]:
     """Validate a bundle; return its agent, and those that it spawned, parents first."""
-    layout = Layout(bundle)
+    layout = Layout(bundle.folder)
     _check_sizes(layout.root, "agentsdir.json")
     if not layout.check_version(writing=True):
         raise bad_bundle("it holds no agents directory", _HINT)
@@ -356,6 +356,10 @@ def _checked_agents(bundle: Path) -> list[_Checked]:
     sessions = [key for one in ordered for key in {one.state.session.id, one.state.native["id"]}]
     if len(ordered) < len(found) or len({*sessions}) < len(sessions):
         raise bad_bundle("its agents spawned each other in a round, or have one session")
+    if bundle.agent_id not in (None, ordered[0].paths.id):
+        raise bad_bundle(
+            f"its `agentId` is {bundle.agent_id}, and {ordered[0].paths.id} spawned it"
+        )
     return ordered
 
 
@@ -650,10 +654,17 @@ class _Conversion:
             made.append("transcript.synced", {"files": files}, self._services.now())
 
 
-def unpacked(stream: Readable, folder: Path) -> Path:
+class Unpacked(NamedTuple):
+    """A folder that is an agents directory, and the agent that it is of; None if it is not said."""
+
+    folder: Path
+    agent_id: str | None = None
+
+
+def unpacked(stream: Readable, folder: Path) -> Unpacked:
     """Unpack a bundle, or the document of `inspect --saved`, into a new folder below `folder`.
 
-    A document begins with a brace, as no tar of an agents directory does. Return the new folder.
+    A document begins with a brace, as no tar of an agents directory does.
 
     Raises `Invalid` (kind ``bad-bundle`` or ``no-files``); then nothing of it is left.
     """
@@ -662,10 +673,9 @@ def unpacked(stream: Readable, folder: Path) -> Path:
     head = stream.read(_SNIFFED)
     try:
         if head.lstrip().startswith(b"{"):
-            unpack_document(Again(head, stream), into)
-        else:
-            unpack(Again(head, stream), into)
+            return Unpacked(into, unpack_document(Again(head, stream), into))
+        unpack(Again(head, stream), into)
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
-    return into
+    return Unpacked(into)

@@ -15,7 +15,7 @@ from agentsdir.cli.output import note
 from agentsdir.cli.progress import working
 from agentsdir.cli.services import services_of
 from agentsdir.cli.workspaces import note_written_files
-from agentsdir.engine.bundle import import_agent, unpacked
+from agentsdir.engine.bundle import Unpacked, import_agent, unpacked
 from agentsdir.engine.parse import stores_of
 from agentsdir.formats.errors import UsageError
 
@@ -87,12 +87,12 @@ def run(
     return code
 
 
-def _opened(env: Environment, bundle: str, scratch: str) -> Path:
+def _opened(env: Environment, bundle: str, scratch: str) -> Unpacked:
     path = env.cwd / bundle
     if bundle == "-":
         return unpacked(env.stdin, Path(scratch))
     if path.is_dir():
-        return path
+        return Unpacked(path)
     if not path.is_file():
         raise UsageError(f"there is no file or folder {bundle}")
     with path.open("rb") as stream:

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strangers import CHANGES, NAMES, Change, Place
 
+from agentsdir.cli.output import document_pieces
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.source import Pieces, Source
 from agentsdir.formats.store.bundles import Limits
-from agentsdir.formats.store.saved_files import unpack_document
+from agentsdir.formats.store.saved_files import file_entries, unpack_document
 
 Document = dict[str, Any]
 
@@ -219,6 +221,30 @@ def test_a_text_without_end_is_left_at_the_limit(tmp_path: Path, key: str) -> No
     assert stream.passed < 2**20
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.text("abc", min_size=1), st.binary() | st.text().map(str.encode)))
+def test_what_a_document_carries_is_unpacked_to_the_byte(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
+) -> None:
+    """Any bytes, also a few more and a few less than what is printed at a time."""
+    whole = {f"agents/{'a' * 24}/{name}": data for name, data in files.items()}
+    for at, size in enumerate((786_431, 786_432, 786_433, 2_000_000)):
+        whole[f"agents/{'a' * 24}/long-{at}"] = ("é" * size).encode()[at % 2 :]
+    value = {
+        "agentId": "a" * 24,
+        "files": file_entries({name: Source(name, data=data) for name, data in whole.items()}),
+    }
+    into = tmp_path_factory.mktemp("carried")
+
+    unpack_document(Pieces(document_pieces(value)), into)
+
+    assert whole == {
+        path.relative_to(into).as_posix(): path.read_bytes()
+        for path in into.rglob("*")
+        if path.is_file()
+    }
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_damaged_document_never_gives_a_traceback(
@@ -268,6 +294,7 @@ def test_agents_that_no_one_spawned_do_not_come_along(place: Place) -> None:
 
     assert "2 agents" in refuses(place, {**value, "files": value["files"] + more})
     refuses(place, {**value, "files": alone})
+    assert child in refuses(place, {**value, "agentId": child})
     (place.folder / "child").write_bytes(orjson.dumps({**value, "agentId": child, "files": alone}))
     assert place("import", "child")[:2] == (0, f"{child}\n")
 
