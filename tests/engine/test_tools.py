@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
@@ -12,7 +13,16 @@ from agentsdir.engine.extensions import no_spawn
 from agentsdir.engine.tools import ToolContext, ToolOutput, create_tool, tool
 from agentsdir.formats.errors import UsageError
 
-CONTEXT: Any = ToolContext("agent", "session", "turn", "use", no_spawn, lambda _: None, None)  # type: ignore[arg-type]
+CONTEXT = ToolContext(
+    agent_id="agent",
+    session_id="session",
+    turn_id="turn",
+    tool_use_id="use",
+    spawn=no_spawn,
+    emit=lambda _fields: None,
+    signal=Event(),
+    context={},
+)
 
 
 class Place(TypedDict):
