@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agentsdir.adapters.protocol import Provider, ToolRequest
     from agentsdir.engine.runner import ExecutionRunner, SessionRef
     from agentsdir.engine.services import Services
+    from agentsdir.engine.timeline import Timeline
     from agentsdir.engine.tools import Tool
     from agentsdir.formats.store.layout import AgentPaths, Layout
     from agentsdir.formats.store.state import AgentState
@@ -45,6 +46,7 @@ class Extensions(NamedTuple):
             them. Their turns have the callbacks where they run before the one that is wanted; those
             of other messages have none there.
         context: values that the program gives its tools for these turns.
+        timeline: of the agent, so that a model's context is read on; None reads the log anew.
     """
 
     callbacks: Callbacks = NO_CALLBACKS
@@ -54,6 +56,7 @@ class Extensions(NamedTuple):
     spawn: Callable[..., Any] = no_spawn
     queued: Container[str] = ()
     context: Mapping[str, Any] = MappingProxyType({})
+    timeline: Timeline | None = None
 
     def session_callbacks(self, services: Services, paths: AgentPaths) -> SessionCallbacks:
         """Return the callbacks with what becomes of their failures."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.adapters import registry
 from agentsdir.engine.lookup import list_row
 from agentsdir.engine.notices import find_child, is_spawned_block
-from agentsdir.engine.parse import FoundSession, parse_session
+from agentsdir.engine.parse import FoundSession, find_sessions, parse_session
 from agentsdir.engine.replay import Settled
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import MAIN, block_key, make_block
-from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.errors import AgentsdirError, UsageError
 from agentsdir.formats.jsontext import LongList
 from agentsdir.formats.source import Source
 from agentsdir.formats.store import transcripts, workspace
@@ -105,14 +105,9 @@ class _Sources:
         # By the hash of a block's key, where its four numbers stand: the file, and the place in it.
         self._rows: dict[int, int] = {}
         self._numbers = array("q")
-        architecture = registry.get(state.session.provider_name)
-        if architecture.reader is None:
-            return
-        with registry.adapter_errors(architecture):
-            sessions = architecture.reader.discover(_transcripts(paths, state))
         numbers: dict[str, int] = {}
-        for files in sessions:
-            sink = parse_session(FoundSession(architecture, files), hidden=False)
+        for found in _sessions(state, _transcripts(paths, state)):
+            sink = parse_session(found, hidden=False)
             for block in sink.blocks("all"):
                 if block["source"] is not None:
                     self._add(block, block["source"], numbers)
@@ -137,6 +132,18 @@ class _Sources:
     def files(self, thread: str) -> list[str]:
         """Return the names of the files that a thread comes from, without their suffixes."""
         return sorted(map(_stem, self._threads.get(thread, ())))
+
+
+def _sessions(state: AgentState, sources: list[Source]) -> list[FoundSession]:
+    """Return an agent's transcripts as the sessions that their reader finds in them."""
+    try:
+        architecture = registry.get(state.session.provider_name)
+    except UsageError:  # a program's own provider, which is not here
+        return find_sessions(sources, "auto", lambda _: None)
+    if architecture.reader is None:
+        return []
+    with registry.adapter_errors(architecture):
+        return [FoundSession(architecture, one) for one in architecture.reader.discover(sources)]
 
 
 class _LoggedBlocks:

@@ -319,7 +319,7 @@ class Attempt:
 
     @cached_property
     def _timeline(self) -> Timeline:
-        return Timeline(self._turn.paths)
+        return self._added.timeline or Timeline(self._turn.paths)
 
     def _model_loop(
         self, session: ModelSession, spec: SessionSpec, cancel: CancelToken

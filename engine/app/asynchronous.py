@@ -52,9 +52,9 @@ class AsyncExecution:
         """
         return asyncio.wrap_future(self.execution.future)
 
-    async def abort(self, reason: str = "") -> None:
-        """Ask the turn to end, as `Execution.abort` does."""
-        await asyncio.to_thread(self.execution.abort, reason)
+    def abort(self, reason: str = "") -> None:
+        """Ask the turn to end, as `Execution.abort` does; also in a task that is cancelled."""
+        self.execution.abort(reason)
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.adapters import registry
+from agentsdir.adapters.protocol import settings_of
 from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
@@ -21,6 +22,7 @@ from agentsdir.engine.data import set_data, set_props
 from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
 from agentsdir.engine.hooks import message_to_send
 from agentsdir.engine.inbox import PERSON, Message, drop_message, part_flaw, text_message
+from agentsdir.engine.providers import find_provider
 from agentsdir.engine.runner import runner_errors
 from agentsdir.engine.settings import Changes, change_settings, current_settings
 from agentsdir.engine.snapshots import inspection, snapshot
@@ -41,7 +43,7 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from agentsdir.adapters.protocol import Architecture
+    from agentsdir.adapters.protocol import Architecture, ProviderSettings
     from agentsdir.engine.app.app import BaseApp
     from agentsdir.engine.app.component import Agent
     from agentsdir.engine.app.procedures import Call, Middleware, Next
@@ -86,15 +88,16 @@ def _no_prompt(why: str) -> UsageError:
     return UsageError(f"this is no prompt: {why}", kind="bad-prompt")
 
 
-def changes_to(config: AgentConfig, has: CurrentSettings) -> Changes:
+def changes_to(config: AgentConfig, has: CurrentSettings, heeds: ProviderSettings) -> Changes:
     """Return what differs in the settings of an agent from what a configuration says.
 
-    Only what a configuration sets is looked at: its empty fields leave those of the agent.
+    Only what a configuration sets is looked at: its empty fields leave those of the agent. What
+    its provider does not heed makes no difference, as for a new agent.
     """
     wanted: dict[str, Any] = {
         "cwd": config.cwd,
-        "model": config.model,
-        "system_prompt": config.system,
+        "model": config.model if heeds.model else "",
+        "system_prompt": config.system if heeds.system_prompt else "",
         "permission_mode": config.permission_mode,
         "fallbacks": list(config.fallbacks),
     }
@@ -652,6 +655,7 @@ class Session:
                 spawn=self.spawn,
                 context=call.context,
                 queued=self._queued_ids,
+                timeline=self._timeline,
             ),
             on_queued=partial(self._queued, execution),
             before_start=execution.begins,
@@ -719,7 +723,9 @@ class Session:
         """Return the configuration of the next turn, after the agent's settings are as it says."""
         config = self._options.over(config_of(self._agent, self._props, self))
         if config != self._applied:
-            changes = changes_to(config, current_settings(self.paths, self._state()))
+            state = self._state()
+            heeds = settings_of(find_provider(state)[1])
+            changes = changes_to(config, current_settings(self.paths, state), heeds)
             if changes != Changes():
                 change_settings(services, self.paths, changes, wait=locks.FOREVER)
             self._applied = config
