@@ -12,6 +12,7 @@ import pytest
 
 from agentsdir.cli.output import document_pieces
 from agentsdir.formats.errors import Invalid
+from agentsdir.formats.source import Source
 from agentsdir.formats.store.agent import write_agent
 from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.formats.store.saved_files import file_entries
@@ -315,6 +316,28 @@ def test_a_link_in_place_of_a_file_is_not_followed(shell: Any, family: Any, wher
     done = shell("inspect", "--saved", "--json", family[0])
 
     assert (done.code, done.out, done.error["kind"]) == (12, "", "unsafe-path")
+
+
+@pytest.mark.parametrize(
+    ("data", "is_text"),
+    [
+        (b"", True), ("é\U0001f980\r\n\x01\x7f\ufeff\u2028\"\\".encode(), True), (b"a\0b", False),
+        (b"\xff", False), (b"\xed\xa0\x80", False), (b"\xc3", False),
+    ],
+)  # fmt: skip
+def test_bytes_are_text_where_every_reader_of_json_gets_them_back(
+    data: bytes, is_text: bool
+) -> None:
+    """UTF-8 without a NUL; all else is base64."""
+    document = {"files": file_entries({"x": Source("x", data=data)})}
+
+    (file,) = orjson.loads(b"".join(document_pieces(document)))["files"]
+
+    assert file == (
+        {"path": "x", "text": data.decode()}
+        if is_text
+        else {"path": "x", "base64": base64.b64encode(data).decode()}
+    )
 
 
 def test_a_file_that_changes_while_it_is_printed_gives_no_whole_document(tmp_path: Path) -> None:
