@@ -162,6 +162,7 @@ def runs_at_once(work: Callable[Concatenate[Session, Call, P], R]) -> Definition
         def work_of(made: Call) -> R:
             return work(made.session, made, *made.args, **made.kwargs)
 
+        call.session.app.sessions.touch(call.session)
         done: R = composed((*call.session.middleware, *middleware), work_of)(call)
         return done
 

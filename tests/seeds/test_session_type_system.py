@@ -22,7 +22,7 @@ from agentsdir import (
     ModelRequest,
     Profile,
     ToolCall,
-    model_architecture,
+    model_provider,
     register,
     tool,
     write_script,
@@ -311,7 +311,7 @@ def test_a_sandbox_executes_queries_as_one_stream_whatever_the_architecture(tmp_
     """5. How It Works: the adapter runs the query, and yields the unified events."""
     for architecture in ("echo", "my-model"):
         if architecture == "my-model":
-            register(model_architecture("my-model", lambda request: f"you said {request.content}"))
+            register(model_provider("my-model", lambda request: f"you said {request.content}"))
         try:
             sandbox = AgentSandbox(architecture, tmp_path)
             new = list(sandbox.execute_query("Hello", is_new_session=True))
@@ -417,7 +417,7 @@ def test_a_model_in_the_program_is_an_architecture_like_any_other(tmp_path: Path
         yield "I am "
         yield "new."
 
-    register(model_architecture("brand-new", model))
+    register(model_provider("brand-new", model))
     try:
         session = AgentSession.create(architecture="brand-new", root=tmp_path)
         deltas = [
