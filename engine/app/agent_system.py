@@ -94,7 +94,8 @@ class BaseAgentSystem:
     ) -> Execution:
         """Put a message into an agent's inbox, on disk, and have its turn run beside the caller.
 
-        The turns of one agent are in the order of the calls.
+        The turns of one agent are in the order of the calls. What a turn posts to its own agent is
+        not waited for: it may be on disk a moment later.
 
         Args:
             target: the agent as `session` takes it, or a descriptor such as ``{"type": "cron",
@@ -112,8 +113,8 @@ class BaseAgentSystem:
         session = self._app.session_of(self._target(services, target, origin))
         execution = session.send(message, sender=PERSON if origin is None else origin.id)
         execution.wait_until_queued()
-        if execution.message_id is None:
-            execution.wait()
+        if execution.message_id is None and execution.is_done:
+            execution.future.result()
         return execution
 
     def _target(

@@ -84,9 +84,13 @@ class BaseTurnScheduler:
         completed.
 
         Raises `NoSuchAgent`, `SessionStateError` for a terminated session, `ProviderError` when the
-        turn fails, and what deferred work raises; the work behind that waits.
+        turn fails, `UsageError` (kind ``waits-for-itself``) in a turn of the same session, where
+        `defer` is of use, and what deferred work raises; the work behind that waits.
         """
-        answer = self._find(session_id).send(prompt).wait().response
+        session = self._find(session_id)
+        for running in session.executions:
+            running.check_can_wait()  # before the message is sent, which would have its turn
+        answer = session.send(prompt).wait().response
         while self._deferred:
             self._deferred.popleft()()
         return answer

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import orjson
 import pytest
 
-from agentsdir import AgentConfig, AgentsdirError, AgentSystem
+from agentsdir import (
+    AgentConfig,
+    AgentsdirError,
+    AgentSystem,
+    Execution,
+    ModelRequest,
+    ToolCall,
+    ToolContext,
+    model_provider,
+    tool,
+)
+from agentsdir.adapters import registry
 from agentsdir.formats.errors import NoSuchAgent, SessionStateError, UsageError
 
 pytestmark = pytest.mark.feature("G-07")
 
 ECHO = AgentConfig(provider="echo", system="You are terse.")
 PERSON = {"type": "user", "connector": "telegram", "userId": "1", "channelId": "2"}
+
+
+@contextmanager
+def bot(call: Callable[[ModelRequest], Any]) -> Iterator[None]:
+    """Have a provider `bot` whose model is a function."""
+    registry.register(model_provider("bot", call))
+    try:
+        yield
+    finally:
+        registry.unregister("bot")
 
 
 def records(session: Any) -> list[dict[str, Any]]:
@@ -61,6 +85,55 @@ def test_messages_are_on_disk_when_post_returns_and_run_in_their_order(tmp_path:
         started = [r["data"] for r in records(posted[0].session) if r["event"] == "turn.start"]
 
     assert [one["message_ids"] for one in started] == [[one.message_id] for one in posted]
+
+
+@pytest.mark.feature("G-06")
+def test_post_returns_while_the_turn_runs(tmp_path: Path) -> None:
+    """A program that takes messages of people is not held up by a model, nor by a full inbox."""
+    may_answer = Event()
+
+    def call(request: ModelRequest) -> str:
+        assert may_answer.wait(60)
+        return "at last"
+
+    with bot(call), AgentSystem(AgentConfig(provider="bot"), root=tmp_path) as system:
+        try:
+            posted = [system.post(PERSON, text) for text in ("one", "two")]
+            assert [execution.is_done for execution in posted] == [False, False]
+            assert contents(posted[0].session) == ["one", "two"]
+        finally:
+            may_answer.set()
+        assert [execution.result.response for execution in posted] == ["at last"] * 2
+
+
+def test_a_tool_of_one_agent_posts_to_another(tmp_path: Path) -> None:
+    """A subagent asks who is in the foreground, and sends a system message there."""
+    answers: list[Execution] = []
+
+    @tool
+    def notify(text: str, context: ToolContext) -> str:
+        """Tell the person."""
+        foreground = system.agent_for("most-recent-foreground")
+        answers.append(system.post(foreground, text, sender=context.agent_id))
+        return "posted"
+
+    def call(request: ModelRequest) -> Any:
+        if request.results or "system_message" in str(request.content):
+            return "done"
+        return [ToolCall("notify", {"text": "the report is there"})] if request.tools else "hello"
+
+    agent = AgentConfig(provider="bot", tools=[notify])
+    with bot(call), AgentSystem(agent, root=tmp_path) as system:
+        person = system.post(PERSON, "hello")
+        assert person.result.response == "done"
+        task = system.post({"type": "cron", "id": "nightly"}, "report")
+        assert task.result.tools_used == {"notify": 1}
+        assert [one.result.response for one in answers] == ["done", "done"]
+
+    senders = [one.session.id for one in (person, task)]
+    assert contents(person.session) == ["hello", *["the report is there"] * 2]
+    queued = [r["data"] for r in records(person.session) if r["event"] == "message.enqueued"]
+    assert [one["sender"] for one in queued] == ["cli", *senders]
 
 
 @pytest.mark.feature("T-11")

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir import AgentsdirError, TurnScheduler, create_tool
+from agentsdir import AgentsdirError, TurnScheduler, UsageError, create_tool
 from agentsdir.adapters import registry
 from agentsdir.adapters.in_process import model_provider
 from agentsdir.adapters.protocol import ToolCall
@@ -211,6 +211,26 @@ def test_recovery_suspends_what_was_active_and_sends_nothing_again(tmp_path: Pat
         assert events(tmp_path, open_).count("turn.start") == 1
         assert [one.actions for one in booted.recover()] == [(), ()]
         assert booted.send_turn(open_, "again") == "b-1/: again"
+
+
+def test_a_turn_cannot_wait_for_a_turn_of_its_own_session(tmp_path: Path) -> None:
+    """The error is there before a message is; deferred, the same call is of use."""
+    said: list[Any] = []
+
+    def work(_: Any) -> str:
+        with pytest.raises(UsageError) as caught:
+            scheduler.send_turn(session, "now")
+        said.append(caught.value.kind)
+        scheduler.defer(lambda: said.append(scheduler.send_turn(session, "later")))
+        return "deferred"
+
+    tools = [create_tool("work", {"type": "object"}, work)]
+    with TurnScheduler(root=tmp_path, tools=tools) as scheduler:
+        session = scheduler.create_session("bot").id
+        scheduler.send_turn(session, "work")
+
+    assert said == ["waits-for-itself", "b-1/: later"]
+    assert events(tmp_path, session).count("message.enqueued") == 2
 
 
 def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
