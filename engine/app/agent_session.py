@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import ProgramProvider
 from agentsdir.engine.app.app import BaseApp, find_whole
-from agentsdir.engine.app.component import AgentConfig
+from agentsdir.engine.app.component import AgentConfig, always
 from agentsdir.engine.parse import FoundSession, parse_session
 from agentsdir.engine.providers import provider_errors, provider_of, write_missing
 from agentsdir.engine.replay import replay
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentsdir.adapters.protocol import (
+        Architecture,
         Content,
         Profile,
         Provider,
@@ -47,8 +48,8 @@ class SessionRequest(TypedDict, total=False):
 
     Attributes:
         session_id: the id of a session, or the id or name of its agent; without it one is made.
-        architecture: of a new session, by its name or that of its adapter; the user's default
-            without it.
+        architecture: of a new session: its name, or that of its adapter, or an adapter of this
+            program (`model_provider`); the user's default without it.
         agent_profile_ref: the name of a profile of the agents directory, for a new session.
         model: of its turns, as the settings after it; without it that which it has.
         system_prompt: the system prompt.
@@ -58,7 +59,7 @@ class SessionRequest(TypedDict, total=False):
     """
 
     session_id: str
-    architecture: str
+    architecture: str | Architecture
     agent_profile_ref: str
     model: str
     system_prompt: str
@@ -119,14 +120,14 @@ class BaseAgentSession:
         """
         named = wanted.get("architecture", "")
         config = AgentConfig(
-            provider=registry.find(named).name if named else "",
+            provider=registry.find(named).name if named and isinstance(named, str) else named,
             profile=wanted.get("agent_profile_ref", ""),
             model=wanted.get("model", ""),
             system=wanted.get("system_prompt", ""),
             cwd=wanted.get("cwd", ""),
             options=wanted.get("options", {}),
         )
-        app = BaseApp(config, services, new)
+        app = BaseApp(always(config), services, new)
         callbacks = wanted.get("callbacks")
         session_id = wanted.get("session_id", "")
         if not session_id:

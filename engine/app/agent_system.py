@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from agentsdir.adapters import registry
 from agentsdir.engine import lookup
 from agentsdir.engine.app.app import BaseApp, as_wanted, find_whole
-from agentsdir.engine.app.component import AgentConfig
+from agentsdir.engine.app.component import AgentConfig, always
 from agentsdir.engine.create import default_target, find_or_create
 from agentsdir.engine.inbox import PERSON
 from agentsdir.engine.restore import restore_root
@@ -45,8 +46,11 @@ class BaseAgentSystem:
         new: NewAgent,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self._app = BaseApp(AgentConfig(tools=agent.tools), services, new, **options)
+        kept = AgentConfig(tools=agent.tools)
+        self._app = BaseApp(always(kept), services, new, **options)
         self._services = services
+        if not isinstance(agent.provider, str):
+            registry.register(agent.provider)  # the log has only its name
         self._new = as_wanted(agent, new)
 
     def __enter__(self) -> Self:
@@ -110,7 +114,7 @@ class BaseAgentSystem:
         """
         services = self._services()
         origin = find_whole(services.layout, sender)[0] if sender else None
-        session = self._app.session_of(self._target(services, target, origin))
+        session = self._target(services, target, origin)
         execution = session.send(message, sender=PERSON if origin is None else origin.id)
         execution.wait_until_queued()
         if execution.message_id is None and execution.is_done:
@@ -122,16 +126,17 @@ class BaseAgentSystem:
         services: Services,
         target: str | Mapping[str, str] | None,
         origin: AgentPaths | None,
-    ) -> AgentPaths:
+    ) -> Session:
         if isinstance(target, str):
-            return find_whole(services.layout, target)[0]
+            return self.session(target)
         if target is not None:
             services.check_trust()  # before an agent is made that could run no turn
             with services.disk.synced_at_end():
-                return find_or_create(services, self._described(target)).paths
+                found = find_or_create(services, self._described(target))
+            return self._app.session_of(found.paths, is_new=found.made)
         if origin is None:
             raise UsageError("no agent is named", hint="name a target, or a sender that has one")
-        return default_target(services, origin)
+        return self._app.session_of(default_target(services, origin))
 
     def _described(self, descriptor: Mapping[str, Any]) -> NewAgent:
         """Return the fields of an agent from its descriptor, as it stands in descriptor.json."""

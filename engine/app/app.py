@@ -162,8 +162,16 @@ class BaseApp:
         *,
         props: Mapping[str, Any] | None = None,
         callbacks: Callbacks | None = None,
+        is_new: bool = False,
     ) -> Session:
-        """Return the session of an agent that is there (arguments of `session`)."""
+        """Return the session of an agent that is there.
+
+        Args:
+            paths: of the agent.
+            props: as for `session`.
+            callbacks: the same.
+            is_new: whether the agent was just made.
+        """
         with self._making:
             known = self.sessions.get(paths.id)
             if known is None:
@@ -171,7 +179,7 @@ class BaseApp:
                 name = state.name or state.session.id
                 stored = self.store.load(name) if self.store is not None else None
                 props = {**state.props, **(props or {})}
-                return self._make(paths, props, callbacks, stored, is_new=False)
+                return self._make(paths, props, callbacks, stored, is_new=is_new)
         known.change(props, callbacks)
         self.sessions.touch(known)
         return known

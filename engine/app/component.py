@@ -117,3 +117,12 @@ def config_of(agent: Agent, props: Mapping[str, Any] | None, session: object = N
             kind="bad-component",
         )
     return made
+
+
+def always(config: AgentConfig) -> Component:
+    """Return the component of sessions that have one configuration, whatever props a log has."""
+
+    def component(**_props: Any) -> AgentConfig:
+        return config
+
+    return component

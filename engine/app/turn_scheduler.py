@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Self, Unpack
 
-from agentsdir.engine.app.app import BaseApp, find_whole
-from agentsdir.engine.app.component import AgentConfig
+from agentsdir.adapters import registry
+from agentsdir.engine.app.app import BaseApp, as_wanted, find_whole
+from agentsdir.engine.app.component import AgentConfig, always
+from agentsdir.engine.create import create_agent
 from agentsdir.engine.restore import restore_root
 from agentsdir.formats.store.agent import read_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import SharedOptions
     from agentsdir.engine.app.session import Input, Session
     from agentsdir.engine.create import NewAgent
@@ -43,7 +46,8 @@ class BaseTurnScheduler:
         new: NewAgent,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self._app = BaseApp(_with_settings, services, new, **options)
+        self._app = BaseApp(always(AgentConfig()), services, new, **options)
+        self._new = new
         self._deferred: deque[Callable[[], object]] = deque()
         # Where the sessions are, and not their records: another session's turn may suspend one.
         self._known: dict[str, AgentPaths] = {}
@@ -55,19 +59,25 @@ class BaseTurnScheduler:
         self._app.close(abort=kind is not None)
 
     def create_session(
-        self, provider_name: str, model: str = "", system_prompt: str = ""
+        self, provider: str | Architecture, model: str = "", system_prompt: str = ""
     ) -> SessionRecord:
         """Create a session, and return its record.
 
         Args:
-            provider_name: empty for the user's default.
+            provider: its name, empty for the user's default, or a provider of this program
+                (`model_provider`).
             model: empty for the provider's default.
             system_prompt: empty for none.
 
         Raises what `create_agent` raises.
         """
-        settings = {"provider": provider_name, "model": model, "system": system_prompt}
-        paths = self._app.session(props=settings).paths
+        if not isinstance(provider, str):
+            registry.register(provider)  # the log has only its name
+        config = AgentConfig(provider=provider, model=model, system=system_prompt)
+        services = self._app.services()
+        with services.disk.synced_at_end():
+            made = create_agent(services, as_wanted(config, self._new))
+        paths = self._app.session_of(services.layout.agent(made), is_new=True).paths
         record = read_agent(paths).state.session
         self._known[record.id] = paths
         return record
@@ -122,8 +132,3 @@ class BaseTurnScheduler:
             paths, _ = find_whole(self._app.services().layout, session_id)
             self._known[session_id] = paths
         return self._app.session_of(paths)
-
-
-def _with_settings(provider: str = "", model: str = "", system: str = "") -> AgentConfig:
-    """Return the configuration of a session; one that was there before keeps its own."""
-    return AgentConfig(provider=provider, model=model, system=system)

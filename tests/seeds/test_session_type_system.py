@@ -417,9 +417,10 @@ def test_a_model_in_the_program_is_an_architecture_like_any_other(tmp_path: Path
         yield "I am "
         yield "new."
 
-    register(model_provider("brand-new", model))
     try:
-        session = AgentSession.create(architecture="brand-new", root=tmp_path)
+        session = AgentSession.create(
+            architecture=model_provider("brand-new", model), root=tmp_path
+        )
         deltas = [
             event["delta"]
             for event in session.send_message("Who?")

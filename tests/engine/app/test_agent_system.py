@@ -14,11 +14,15 @@ import pytest
 from agentsdir import (
     AgentConfig,
     AgentsdirError,
+    AgentSession,
     AgentSystem,
+    App,
+    Callbacks,
     Execution,
     ModelRequest,
     ToolCall,
     ToolContext,
+    TurnScheduler,
     model_provider,
     tool,
 )
@@ -244,6 +248,35 @@ def test_an_agent_that_is_there_keeps_its_settings(tmp_path: Path) -> None:
         system.post(PERSON, "more").wait()
         system.post(session.id, "more").wait()
     assert "agent.set" not in [record["event"] for record in records(session)]
+
+
+def test_callbacks_have_each_agent_that_is_made_and_none_that_is_found(tmp_path: Path) -> None:
+    """Once each, however the agent is named."""
+    made: list[str] = []
+    callbacks = Callbacks(on_session_create=lambda ref: made.append(ref.id))
+    with AgentSystem(ECHO, root=tmp_path, callbacks=callbacks) as system:
+        person = system.post(PERSON, "hello")
+        system.post(PERSON, "more")
+        system.post(person.session.id, "more")
+        other = system.post({"type": "heartbeat"}, "beat")
+        assert made == [person.session.id, other.session.id]
+
+
+def test_an_agent_with_the_props_of_another_program_takes_messages(tmp_path: Path) -> None:
+    """They are of that program's component, which this one does not know."""
+
+    def component(model: str = "") -> AgentConfig:
+        return AgentConfig(provider="bot", model=model)
+
+    with bot(lambda request: request.model):
+        with App(component, root=tmp_path) as app:
+            app.session("theirs").render({"model": "b-2"}).wait()
+        with AgentSystem(root=tmp_path) as system:
+            assert system.post("theirs", "hi").result.response == "b-2"
+        with TurnScheduler(root=tmp_path) as scheduler:
+            assert scheduler.send_turn("theirs", "hi") == "b-2"
+        session = AgentSession.create(root=tmp_path, session_id="theirs")
+        assert session.send_message("hi").execution.result.response == "b-2"
 
 
 @pytest.mark.parametrize(

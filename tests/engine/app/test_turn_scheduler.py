@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentsdir import AgentsdirError, TurnScheduler, UsageError, create_tool
+from agentsdir import AgentsdirError, Callbacks, TurnScheduler, UsageError, create_tool
 from agentsdir.adapters import registry
 from agentsdir.adapters.in_process import model_provider
 from agentsdir.adapters.protocol import ToolCall
@@ -231,6 +231,33 @@ def test_a_turn_cannot_wait_for_a_turn_of_its_own_session(tmp_path: Path) -> Non
 
     assert said == ["waits-for-itself", "b-1/: later"]
     assert events(tmp_path, session).count("message.enqueued") == 2
+
+
+def test_callbacks_have_each_session_that_is_made(tmp_path: Path) -> None:
+    """And those of its turns, as in an app."""
+    made: list[str] = []
+    ended: list[str] = []
+    callbacks = Callbacks(
+        on_session_create=lambda ref: made.append(ref.id),
+        on_complete=lambda result: ended.append(result.response),
+    )
+    with TurnScheduler(root=tmp_path, callbacks=callbacks) as scheduler:
+        sessions = [scheduler.create_session("bot").id for _ in range(2)]
+        scheduler.send_turn(sessions[0], "hi")
+    assert made == [paths_of(tmp_path, one).id for one in sessions]
+    assert ended == ["b-1/: hi"]
+
+
+def test_a_provider_may_be_one_of_the_program(tmp_path: Path) -> None:
+    """It need not be registered first; the record has its name."""
+    other = model_provider("other", lambda _: "of the program")
+    try:
+        with TurnScheduler(root=tmp_path) as scheduler:
+            record = scheduler.create_session(other)
+            assert record.provider_name == "other"
+            assert scheduler.send_turn(record.id, "hi") == "of the program"
+    finally:
+        registry.unregister("other")
 
 
 def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
