@@ -57,10 +57,15 @@ for _reader in ("log", "log --follow", "last"):  # which take a file, too, as pa
 def escapes(ran: Ran, arena: Arena) -> list[str]:
     """Return what a run touched of the arena outside the root and its own working directory.
 
-    What the user allowed is read from the user's own configuration.
+    What the user allowed, and which hooks there are, is read from the user's own configuration.
     """
     found = [*touched(ran, arena.outside), *touched(ran, arena.home)]
-    return [one for one in found if one != f"open {arena.home}/.config/agentsdir/grants.json"]
+    config = f"{arena.home}/.config/agentsdir"
+    return [
+        one
+        for one in found
+        if one not in (f"open {config}/grants.json", f"os.listdir {config}/hooks")
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)
