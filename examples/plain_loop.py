@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import agentsdir
-from agentsdir import AgentConfig, App, ModelRequest, ToolCall, ToolResult
+from agentsdir import AgentConfig, App, ModelRequest, ToolCall, ToolResult, model_provider
 
 
 def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -34,6 +33,5 @@ def agent(request: ModelRequest) -> Iterator[str | ToolCall | ToolResult]:
             return
 
 
-agentsdir.register(agentsdir.model_provider("plain-loop", agent))
-with App(AgentConfig(provider="plain-loop")) as app:
+with App(AgentConfig(provider=model_provider("plain-loop", agent))) as app:
     print(app.session("sums").send(sys.argv[1]).result.response)

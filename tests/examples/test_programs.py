@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED = ["bot", "nightly", "plain_loop", "test_assistant", "web"]
+TESTED = ("bot", "nightly", "plain_loop", "repl_runner", "test_assistant", "web")
 Run = Callable[..., str]
 
 
@@ -80,6 +80,50 @@ def test_a_loop_of_40_lines_is_a_provider_whose_steps_are_in_the_log(run: Run) -
         ("tool_result", 391),
         ("assistant_text", None),
     ]
+
+
+@pytest.mark.feature("A-08", "A-09", "A-10")
+def test_the_variables_of_the_repl_survive_in_another_process(run: Run, tmp_path: Path) -> None:
+    """The runner's state is saved after each turn, and restored; no schema reaches the model."""
+    codes = ["x = 6", "x * 7", "1 / 0", "weather('Riga')", "y = x", "x + y"]
+    said = [run(example("repl_runner"), code) for code in codes]
+    assert said == [
+        "done\n",
+        "42\n",
+        "ZeroDivisionError: division by zero\n",
+        "It rains in Riga.\n",
+        "done\n",
+        "12\n",
+    ]
+
+    snapshot = json.loads((tmp_path / "snapshots/repl.json").read_text())["snapshot"]
+    assert (snapshot["variables"], snapshot["tick"]) == ({"x": 6, "y": 6}, 2 * len(codes))
+    (log,) = tmp_path.glob(".agentsdir/agents/*/events.jsonl")
+    records = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert records.count("runner.initialized") == 1
+    assert records.count("runner.restored") == len(codes) - 1
+
+
+def test_what_the_repl_tells_the_model(run: Run) -> None:
+    """The schemas of the tools are gone, and their descriptions are in the system prompt."""
+    said = run("-c", PROMPTED)
+    tools, system = said.split("\n", 1)
+    assert tools == "()"
+    assert "- weather: Look up the weather in a city." in system
+
+
+PROMPTED = """
+import repl_runner
+from agentsdir import AgentConfig, App, model_provider, tool
+
+def model(request):
+    print(request.tools)
+    return request.system
+
+agent = AgentConfig(provider=model_provider("m", model), tools=[tool(repl_runner.weather)])
+with App(agent, runner=repl_runner.Repl()) as app:
+    print(app.session().send("hello").result.response)
+"""
 
 
 BROWSER = """
