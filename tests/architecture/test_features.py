@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
+
+import agentsdir
+from agentsdir.cli.command_line import COMMANDS
 
 TESTS = Path(__file__).parents[1]
 
@@ -34,13 +38,13 @@ FEATURES = {
     "S-03": "the provider's blob is a short cut, and every session resumes without it",
     "S-04": "events.jsonl is the truth: the whole conversation is rebuilt from it",
     "S-05": "everything on disk is plain JSON",
-    "S-06": "at boot an active session that nobody holds becomes suspended",
+    "S-06": "at boot an active session that no process holds becomes suspended",
     "S-07": "slots: put, acquire, release, remove, contains; the least recently used goes",
     "S-08": "a synchronous answer is a turn of its own",
     "S-09": "what a turn spawns is run when it is over",
     "S-10": "the scheduler, and the order of a turn",
     "S-11": "a turn that failed has nothing done after it",
-    "S-12": "a session that somebody else put away meanwhile is taken up again",
+    "S-12": "a session that another process put away meanwhile is taken up again",
     "S-13": "a restored session logs what a fresh one does",
     "B-01": "seven kinds of block",
     "B-02": "saved, runtime and list data of a session",
@@ -91,6 +95,66 @@ def marked_features(source: str) -> set[str]:
         for argument in node.args
         if isinstance(argument, ast.Constant)
     }
+
+
+def marked_tests(path: Path) -> dict[str, set[str]]:
+    """Return the tests of a module by name, each with the ids that it is marked with."""
+    tree = ast.parse(path.read_text())
+    of_module = {
+        number
+        for one in tree.body
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "pytestmark"
+        for number in marked_features(ast.unparse(one))
+    }
+    return {
+        one.name: of_module | marked_features("\n".join(map(ast.unparse, one.decorator_list)))
+        for one in tree.body
+        if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
+    }
+
+
+PAGE = TESTS.parent / "docs/features.md"
+_ROW = re.compile(
+    r"^\| (\w-\d\d) \| (.+?) \| (.*?) \| \[(.+?)\]\(\.\./tests/(.+?)\) \|$", re.MULTILINE
+)
+
+
+def test_the_page_of_features_has_each_and_says_what_is_said_here() -> None:
+    """In the same order, too."""
+    rows = _ROW.findall(PAGE.read_text())
+    assert [(number, text) for number, text, *_ in rows] == [*FEATURES.items()]
+
+
+def test_the_page_of_features_names_a_test_that_is_marked_with_the_feature() -> None:
+    """A test that is renamed, moved or no longer marked is noticed."""
+    wrong = []
+    for number, _, _, name, path in _ROW.findall(PAGE.read_text()):
+        test = "test_" + name.replace(" ", "_")
+        if number not in marked_tests(TESTS / path).get(test, set()):
+            wrong.append(f"{number}: {path}::{test}")
+    assert wrong == []
+
+
+def test_the_page_of_features_names_commands_and_calls_that_are_there() -> None:
+    """Each begins with a command, or is a name of the library with an attribute or without."""
+    for number, _, calls, *_ in _ROW.findall(PAGE.read_text()):
+        for call in re.findall(r"`([^`]+)`", calls):
+            if call.startswith("agentsdir "):
+                verb, *options = call.split()[1:]
+                assert verb in COMMANDS, f"{number}: {call}"
+                written = help_of(verb)
+                assert [one for one in options if one not in written] == [], f"{number}: {call}"
+            else:
+                owner, _, attribute = call.partition(".")
+                found = getattr(agentsdir, owner)
+                assert not attribute or hasattr(found, attribute), f"{number}: {call}"
+
+
+def help_of(verb: str) -> str:
+    """Return what stands in the reference of a command."""
+    text = (TESTS.parent / "docs/reference.md").read_text()
+    _, _, after = text.partition(f"\n### {verb}\n")
+    return after.partition("\n### ")[0]
 
 
 def test_every_feature_is_named_by_a_test() -> None:

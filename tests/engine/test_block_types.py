@@ -89,6 +89,7 @@ def test_the_common_fields_are_those_of_the_envelope() -> None:
         assert reference == f"block-{kind.replace('_', '-')}{catalogue.SUFFIX}"
 
 
+@pytest.mark.feature("B-01")
 def test_an_example_of_each_type_is_taken() -> None:
     """And so is a block with every field that the type may have."""
     known = [block for block in EXAMPLES if block["type"] in BLOCKS]
