@@ -179,6 +179,14 @@ class Execution:
         if self._earlier is not None:
             self._earlier.wait_until_queued()
 
+    @property
+    def waits(self) -> bool:
+        """Whether the turn of an earlier call has not ended."""
+        one = self._earlier
+        while one is not None and one.is_done:
+            one = one._earlier
+        return one is not None
+
     def wait_for_turn(self) -> None:
         """Wait until the turns of all earlier calls have ended."""
         while (one := self._earlier) is not None:

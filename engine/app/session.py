@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import settings_of
+from agentsdir.adapters.protocol import ProviderSettings, settings_of
 from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
@@ -43,7 +43,7 @@ from agentsdir.formats.store.state import SessionState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from agentsdir.adapters.protocol import Architecture, ProviderSettings
+    from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import BaseApp
     from agentsdir.engine.app.component import Agent
     from agentsdir.engine.app.procedures import Call, Middleware, Next
@@ -70,10 +70,12 @@ def content_of(given: Input) -> list[dict[str, Any]]:
     """
     if isinstance(given, Mapping):
         messages = given.get("messages")
-        if isinstance(messages, list):
+        if isinstance(messages, list) and messages:
             return [part for message in messages for part in content_of(message)]
+        if given.get("role", "user") != "user":
+            raise _no_prompt("only a user's messages are sent")
         given = given.get("content", [])
-    if isinstance(given, str):
+    if isinstance(given, str) and given:
         return text_message(given)
     if not isinstance(given, list) or not given:
         raise _no_prompt("a text, or a list of text and image parts")
@@ -105,6 +107,13 @@ def changes_to(config: AgentConfig, has: CurrentSettings, heeds: ProviderSetting
         name: value for name, value in wanted.items() if value and value != getattr(has, name)
     }
     return Changes(**differ)
+
+
+def _heeded(state: AgentState) -> ProviderSettings:
+    try:
+        return settings_of(find_provider(state)[1])
+    except AgentsdirError:  # the turn says so, unless another provider stands in
+        return ProviderSettings(model=False, system_prompt=False)
 
 
 def _nothing() -> None:
@@ -347,7 +356,7 @@ class Session:
         return self._run(
             call,
             execution,
-            lambda services, options: dispatcher.send_message(
+            lambda services, options, _begin: dispatcher.send_message(
                 services, self.paths, Message(content, sender), options, nested=self.is_nested
             ),
         )
@@ -366,9 +375,9 @@ class Session:
             recorded = {**self._state().props, **props}
             set_props(self.app.services(), self.paths, recorded)
 
-        def run(services: Services, options: TurnOptions) -> TurnResult:
+        def run(services: Services, options: TurnOptions, begin: Callable[[], None]) -> TurnResult:
             execution.queued(None)
-            execution.wait_for_turn()
+            begin()
             return dispatcher.run_inbox(services, self.paths, options, nested=self.is_nested)[-1]
 
         return self._run(call, execution, run)
@@ -460,7 +469,7 @@ class Session:
                 return child._run(
                     call,
                     execution,
-                    lambda services, options: dispatcher.run_child(
+                    lambda services, options, _begin: dispatcher.run_child(
                         services,
                         made,
                         options._replace(reports=False),
@@ -639,11 +648,33 @@ class Session:
         self,
         call: Call,
         execution: Execution,
-        run: Callable[[Services, TurnOptions], TurnResult],
+        run: Callable[[Services, TurnOptions, Callable[[], None]], TurnResult],
     ) -> TurnResult:
         services = self.app.services()
-        config = self._configure(services)
-        tools = {tool.name: tool for tool in (*self.app.tools, *config.tools)}
+        tools: dict[str, Tool] = {}
+
+        def take(config: AgentConfig) -> None:
+            tools.clear()
+            tools.update({tool.name: tool for tool in (*self.app.tools, *config.tools)})
+
+        def begin() -> None:
+            execution.begins()
+            if execution.waits:
+                # The turns before this one may have changed what the component goes by.
+                execution.wait_for_turn()
+                execution.begins()
+                take(self._configure(services))
+
+        def queued(message_id: str) -> None:
+            execution.queued(message_id)
+            try:
+                begin()
+            except BaseException:  # it was aborted, or the component fails: no turn is to come
+                with suppress(SessionStateError, NoSuchAgent):
+                    drop_message(services, self.paths, message_id)
+                raise
+
+        take(self._config() if execution.waits else self._configure(services))
         options = TurnOptions(
             execution.add,
             timeout=call.timeout,
@@ -657,7 +688,7 @@ class Session:
                 queued=self._queued_ids,
                 timeline=self._timeline,
             ),
-            on_queued=partial(self._queued, execution),
+            on_queued=queued,
             before_start=execution.begins,
             on_start=execution.started,
         )
@@ -667,7 +698,7 @@ class Session:
             options = options._replace(on_tick=execution.look, on_others=execution.look)
         execution.wait_for_queue()
         execution.begins()
-        return run(services, options)
+        return run(services, options, begin)
 
     @cached_property
     def _runs_program(self) -> bool:
@@ -710,22 +741,15 @@ class Session:
                 self._children.remove(child)
             look()
 
-    def _queued(self, execution: Execution, message_id: str) -> None:
-        execution.queued(message_id)
-        if execution.is_aborted:
-            with suppress(SessionStateError, NoSuchAgent):
-                drop_message(self.app.services(), self.paths, message_id)
-        execution.begins()
-        execution.wait_for_turn()
-        execution.begins()
+    def _config(self) -> AgentConfig:
+        return self._options.over(config_of(self._agent, self._props, self))
 
     def _configure(self, services: Services) -> AgentConfig:
         """Return the configuration of the next turn, after the agent's settings are as it says."""
-        config = self._options.over(config_of(self._agent, self._props, self))
+        config = self._config()
         if config != self._applied:
             state = self._state()
-            heeds = settings_of(find_provider(state)[1])
-            changes = changes_to(config, current_settings(self.paths, state), heeds)
+            changes = changes_to(config, current_settings(self.paths, state), _heeded(state))
             if changes != Changes():
                 change_settings(services, self.paths, changes, wait=locks.FOREVER)
             self._applied = config
