@@ -854,8 +854,39 @@ def test_each_heading_with_an_example_has_a_test() -> None:
         if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
     ]
     places = [next((n for n, d in enumerate(docs) if d.startswith(h)), None) for h in wanted]
+    assert wanted == [*ON_THE_PAGE]
     assert None not in places, [h for h, p in zip(wanted, places, strict=True) if p is None]
     assert places == sorted(places)  # type: ignore[type-var]
+
+
+ON_THE_PAGE = {
+    "Overview": ("App(", "app.session(", "app.run(", "app.sessions"),
+    "Creating Sessions": ('app.session("user-123")', "app.session()"),
+    "Session Methods (All Procedures)": (
+        ".send(",
+        ".render(",
+        ".queue(",
+        ".spawn(",
+        ".use(",
+        ".with_context(",
+    ),
+    "Session Lifecycle": (".interrupt(", ".clear_abort(", ".close(", ".snapshot(", ".inspect("),
+    "Three Input Forms": ("spawn(researcher,", "spawn(summarizer,", "spawn(element("),
+    "From Tool Handlers": ("context.spawn(",),
+    "Parallel Spawns": ('second = session.spawn(researcher, "two"',),
+    "SpawnOptions": ("model=", "max_ticks="),
+    "Lifecycle Callbacks": ("Callbacks(", "on_tick_start=", "on_complete="),
+    "Execution Runner": ("(ExecutionRunner)", "def prepare_model_input(", "def execute_tool_call("),
+}
+"""What of each example of the seed stands in a piece of Python of docs/library.md."""
+
+
+@pytest.mark.parametrize("heading", ON_THE_PAGE)
+def test_each_example_is_on_the_page_of_the_library(heading: str) -> None:
+    """A test of that page runs them."""
+    page = (Path(__file__).parents[2] / "docs/library.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    assert [call for call in ON_THE_PAGE[heading] if call not in code] == []
 
 
 TABLES = {
