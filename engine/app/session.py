@@ -577,7 +577,7 @@ class Session:
     @property
     def is_nested(self) -> bool:
         """Whether its parent may wait for it in a turn: then it needs no slot of its own."""
-        return self.parent is not None and bool(self.parent.executions)
+        return self.parent is not None and bool(self.parent._executions)
 
     def begin(
         self,
