@@ -43,6 +43,12 @@ def server_sent(kind: str, data: object) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
+async def refuse(_request: Request, error: Exception) -> Response:
+    """Answer a request that cannot mean anything, such as one of a user without a name."""
+    assert isinstance(error, AgentsdirError)
+    return JSONResponse({"kind": error.kind, "message": error.message}, status_code=400)
+
+
 async def stop(request: Request) -> Response:
     """End the answer that is being streamed."""
     session = await AGENTS.session(f"web-{request.path_params['user']}")
@@ -61,5 +67,6 @@ app = Starlette(
         Route("/{user}", send, methods=["POST"]),
         Route("/{user}", stop, methods=["DELETE"]),
     ],
+    exception_handlers={AgentsdirError: refuse},
     lifespan=lifespan,
 )

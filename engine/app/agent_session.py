@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import ProgramProvider
-from agentsdir.engine.app.app import BaseApp, find_whole
+from agentsdir.engine.app.app import BaseApp, check_names, find_whole
 from agentsdir.engine.app.component import AgentConfig, always
 from agentsdir.engine.parse import FoundSession, parse_session
 from agentsdir.engine.providers import provider_errors, provider_of, write_missing
@@ -118,6 +118,7 @@ class BaseAgentSession:
         Raises `NoSuchAgent` for a session that is not there, `UsageError` for an architecture,
         profile or options of one that is, and what `create_agent` raises.
         """
+        check_names(wanted, SessionRequest)
         named = wanted.get("architecture", "")
         config = AgentConfig(
             provider=registry.find(named).name if named and isinstance(named, str) else named,

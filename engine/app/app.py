@@ -74,6 +74,14 @@ class AppOptions(SharedOptions, total=False):
     max_ticks: int
 
 
+def check_names(given: Mapping[str, Any], known: type) -> None:
+    """Raise `TypeError` for an option that a typed dictionary does not have."""
+    for name in given.keys() - known.__annotations__.keys():
+        raise TypeError(
+            f"there is no option {name!r}; there are {', '.join(known.__annotations__)}"
+        )
+
+
 class BaseApp:
     """Makes sessions of an agent: a component, an element or an `AgentConfig`.
 
@@ -96,6 +104,7 @@ class BaseApp:
         new: NewAgent,
         **options: Unpack[AppOptions],
     ) -> None:
+        check_names(options, AppOptions)
         self.services = services
         self.tools = tuple(options.get("tools", ()))
         self.middleware: tuple[Middleware, ...] = ()

@@ -56,6 +56,10 @@ class Execution:
         self._aborted: str | None = None
         self._listeners: list[Callable[[], None]] = []
 
+    def __repr__(self) -> str:
+        is_at = "done" if self.is_done else "not begun" if self.id is None else "running"
+        return f"<execution {self.id or '-'} of session {self.session.id}, {is_at}>"
+
     @property
     def id(self) -> str | None:
         """The id of the turn; None until it has begun."""

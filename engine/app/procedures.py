@@ -74,6 +74,9 @@ class Procedure(Generic[P, R]):
     _context: Mapping[str, Any] = field(default_factory=dict)
     _timeout: float = 0
 
+    def __repr__(self) -> str:
+        return f"<procedure {self._definition.name} of {self._session!r}>"
+
     def use(self, *middleware: Middleware) -> Procedure[P, R]:
         """Add middleware inside of what is there, and inside of the app's."""
         return replace(self, _middleware=(*self._middleware, *middleware))

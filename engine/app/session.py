@@ -196,6 +196,9 @@ class Session:
         self._resolved: dict[str, Any] = {}
         self._saved: Position | None = None
 
+    def __repr__(self) -> str:
+        return f"<session {self.id}>"
+
     @property
     def id(self) -> str:
         """The id of its agent."""

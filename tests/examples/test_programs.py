@@ -131,7 +131,7 @@ import asyncio, json
 from web import app
 
 
-async def ask(method, body):
+async def ask(method, body, path="/ada"):
     async def receive():
         return {"type": "http.request", "body": body}
 
@@ -140,7 +140,7 @@ async def ask(method, body):
 
     asgi = {"version": "3.0", "spec_version": "2.4"}
     await app(
-        {"type": "http", "asgi": asgi, "method": method, "path": "/ada", "headers": []},
+        {"type": "http", "asgi": asgi, "method": method, "path": path, "headers": []},
         receive,
         send,
     )
@@ -151,6 +151,7 @@ async def main():
         await ask("POST", b"good morning")
         await ask("POST", b"and goodbye")
         await ask("DELETE", b"")
+        await ask("POST", b"hello", "/" + "x" * 500)
 
 
 asyncio.run(main())
@@ -162,9 +163,9 @@ def test_the_web_endpoint_streams_server_sent_events(run: Run) -> None:
     pytest.importorskip("starlette")
     messages = [json.loads(line) for line in run("-c", BROWSER).splitlines()]
     kinds = [dict(one["headers"])["content-type"] for one in messages if "headers" in one]
-    assert kinds == ["text/event-stream; charset=utf-8"] * 2 + ["application/json"]
+    assert kinds == ["text/event-stream; charset=utf-8"] * 2 + ["application/json"] * 2
 
-    *parts, stopped = [one["body"] for one in messages if one.get("body")]
+    *parts, stopped, refused = [one["body"] for one in messages if one.get("body")]
     events = [part.split("\ndata: ") for part in parts]
     assert [name for name, _ in events].count("event: done") == 2
     assert all(data.endswith("\n\n") for _, data in events)
@@ -172,3 +173,4 @@ def test_the_web_endpoint_streams_server_sent_events(run: Run) -> None:
     results = [json.loads(data) for name, data in events if name == "event: done"]
     assert [one["response"] for one in results] == ["good morning", "and goodbye"]
     assert json.loads(stopped) == {"stopped": False}
+    assert json.loads(refused)["kind"] == "bad-id"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import agentsdir
-from agentsdir import AgentConfig, App
+from agentsdir import AgentConfig, AgentSession, App
 
 ECHO = AgentConfig(provider="echo")
 
@@ -85,3 +87,23 @@ def test_middleware_of_the_app_is_outside_of_that_of_the_call(tmp_path: Path) ->
 def test_each_name_of_the_library_is_there() -> None:
     """None of them is misspelt, and each imports."""
     assert [name for name in agentsdir.__all__ if getattr(agentsdir, name, None) is None] == []
+
+
+def test_an_option_that_is_misspelt_is_an_error(tmp_path: Path) -> None:
+    """As a wrong argument is, and without a type checker."""
+    with pytest.raises(TypeError, match=r"no option 'max_activ'; there are .*max_active"):
+        App(ECHO, root=tmp_path, max_activ=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no option 'architectur'"):
+        AgentSession.create(root=tmp_path, architectur="echo")  # type: ignore[call-arg]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sessions_and_executions_say_in_a_debugger_what_they_are(tmp_path: Path) -> None:
+    """Their ids are those of the commands, and nothing is read for it."""
+    with App(ECHO, root=tmp_path) as app:
+        session = app.session()
+        execution = session.send("hello")
+        execution.wait()
+    assert repr(session) == f"<session {session.id}>"
+    assert repr(execution) == f"<execution {execution.id} of session {session.id}, done>"
+    assert repr(session.send) == f"<procedure send of <session {session.id}>>"
