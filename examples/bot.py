@@ -1,4 +1,4 @@
-"""A bot with two users, each of whom has a session, and waits for nobody else's answer.
+"""A bot with two users: each has a session, and none waits for the answer of another.
 
 printf 'ada: good morning\nbob: hello\nada: and goodbye\n' | python examples/bot.py
 """

@@ -21,10 +21,10 @@ def main(files: list[Path]) -> int:
     failures = 0
     with App(EDITOR) as app:
         editor = app.session("nightly")
-        children = {
-            file.name: editor.spawn(element(reader, name=file.name), file.read_text())
-            for file in files
-        }
+        children = {}
+        for file in files:
+            agent = element(reader, name=file.name)
+            children[file.name] = editor.spawn(agent, file.read_text(errors="replace"))
         notes = []
         for name, child in children.items():
             try:

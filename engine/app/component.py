@@ -57,7 +57,8 @@ class AgentConfig:
 Component: TypeAlias = Callable[..., AgentConfig]
 """Makes the configuration of a turn from the session's props, which are its arguments.
 
-Where it has a parameter `session`, it is given the session as well.
+Where it has a parameter `session`, it is given the session as well; None in the call for which the
+session is made.
 """
 
 
