@@ -152,8 +152,8 @@ class BaseAsyncApp:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(abort=kind is not None)
 
     async def session(
         self,
@@ -176,6 +176,6 @@ class BaseAsyncApp:
         """Run one prompt in a session of its own, which is removed at the end."""
         return AsyncExecution(await asyncio.to_thread(self.app.run, input, props=props))
 
-    async def close(self) -> None:
-        """Wait until the turns of the sessions have ended, and put them out of memory."""
-        await asyncio.to_thread(self.app.close)
+    async def close(self, *, abort: bool = False) -> None:
+        """Wait until the turns of the sessions have ended, as `App.close` does."""
+        await asyncio.to_thread(self.app.close, abort=abort)
