@@ -6,7 +6,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from agentsdir.engine import create, lookup
-from agentsdir.engine.app.component import config_of, with_props
+from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, RunningExecutions
 from agentsdir.engine.app.persistence import resolved, restore
 from agentsdir.engine.app.session import NO_CALLBACKS, Input, Session, SessionOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agentsdir.adapters.protocol import Architecture
-    from agentsdir.engine.app.component import Agent, AgentConfig
+    from agentsdir.engine.app.component import Agent
     from agentsdir.engine.app.persistence import ResolveContext
     from agentsdir.engine.app.procedures import Middleware
     from agentsdir.engine.app.session_store import SessionStore, Snapshot
@@ -65,8 +65,8 @@ class AppOptions(SharedOptions, total=False):
 
     Attributes:
         provider: of sessions whose configuration names none.
-        model: the same.
-        max_ticks: how many model calls their turns may take.
+        model: of the same sessions, if it names no model either.
+        max_ticks: how many model calls a turn may take, where a configuration does not say.
     """
 
     provider: str | Architecture
@@ -121,9 +121,11 @@ class BaseApp:
         self._callbacks = options.get("callbacks", NO_CALLBACKS)
         self._options = SessionOptions(
             runner=options.get("runner"),
-            provider=options.get("provider", ""),
-            model=options.get("model", ""),
-            max_ticks=options.get("max_ticks"),
+            defaults=AgentConfig(
+                provider=options.get("provider", ""),
+                model=options.get("model", ""),
+                max_ticks=options.get("max_ticks"),
+            ),
         )
 
     def __enter__(self) -> Self:

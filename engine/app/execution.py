@@ -29,6 +29,7 @@ class Execution:
 
     Iterating yields the turn's stream events from the first, waits for more, and ends with the
     turn; each iteration has all of them. A turn that fails ends the iteration, and `result` raises.
+    Inside of the turn itself, iterating raises what `wait` does.
 
     Attributes:
         session: the session that was called.
@@ -123,6 +124,8 @@ class Execution:
             self.fail(never_began())
 
     def __iter__(self) -> Iterator[StreamEvent]:
+        if not self.is_done:
+            self.check_can_wait()
         seen = 0
         while new := self._wait_for_more(seen):
             seen += len(new)

@@ -41,7 +41,7 @@ from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import BaseApp
@@ -121,40 +121,36 @@ def _nothing() -> None:
 
 
 class SessionOptions(NamedTuple):
-    """What a session has in place of, or beside, what its app has.
+    """How a session runs, beside what its component says.
 
     Attributes:
         callbacks: called after those of the app; a child has none, and the app's neither.
         runner: None for none.
-        tools: beside those of its configuration.
-        model: in place of that of its configuration.
-        max_ticks: the same.
-        provider: the same.
         ephemeral: whether it ends with its turn.
+        defaults: has the provider, model and limit of a configuration that says none.
+        overrides: has those in place of what a configuration says.
     """
 
     callbacks: Callbacks = NO_CALLBACKS
     runner: ExecutionRunner | None = None
-    tools: Sequence[Tool] = ()
-    model: str = ""
-    max_ticks: int | None = None
-    provider: str | Architecture = ""
     ephemeral: bool = False
+    defaults: AgentConfig = AgentConfig()
+    overrides: AgentConfig = AgentConfig()
 
     def over(self, config: AgentConfig) -> AgentConfig:
-        """Return a configuration with these values in place of its own.
+        """Return a configuration with what goes before and after it.
 
         A provider of this program is registered: the log has only its name.
         """
-        provider = self.provider or config.provider
+        first, last = self.overrides, self.defaults
+        provider = first.provider or config.provider or last.provider
+        model = first.model or config.model
+        if last.provider in ("", provider):  # another one would not know the model
+            model = model or last.model
         if not isinstance(provider, str):
             registry.register(provider)
-        return replace(
-            config,
-            model=self.model or config.model,
-            max_ticks=self.max_ticks or config.max_ticks,
-            provider=provider,
-        )
+        limit = first.max_ticks or config.max_ticks or last.max_ticks
+        return replace(config, provider=provider, model=model, max_ticks=limit)
 
 
 class Session:
@@ -436,10 +432,8 @@ class Session:
         """
         chosen = SessionOptions(
             runner=runner or self._options.runner,
-            model=model,
-            max_ticks=max_ticks,
-            provider=provider,
             ephemeral=ephemeral,
+            overrides=AgentConfig(provider=provider, model=model, max_ticks=max_ticks),
         )
         agent, props = with_props(agent)
         services = self.app.services()

@@ -103,7 +103,7 @@ def test_a_session_has_the_model_and_prompt_of_its_configuration_whoever_made_it
         second = AgentConfig(provider="bot", system="two", model="m2")
         with App(second, root=tmp_path, model="m3") as app:
             app.session("s").send("hi").wait(LONG)
-    assert said == [("one", "m1"), ("two", "m3")]
+    assert said == [("one", "m1"), ("two", "m2")]
 
 
 def test_a_message_that_is_not_wanted_any_more_ends_with_its_session(tmp_path: Path) -> None:

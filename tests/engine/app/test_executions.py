@@ -12,7 +12,7 @@ import pytest
 from commands import run_here
 from gates import ECHO, GATED, LONG, Gate, endings, gated, logged, outcomes, wait_for
 
-from agentsdir import App
+from agentsdir import AgentConfig, App
 from agentsdir.formats.errors import (
     AgentsdirError,
     Interruption,
@@ -352,7 +352,8 @@ def test_a_turn_that_fails_ends_the_iteration_and_raises_in_each_thread(tmp_path
         yield "half"
         raise SystemExit("no") if "exit" in str(request.content) else ValueError("no")
 
-    with model(fails, "failing"), App(GATED, root=tmp_path, provider="failing") as app:
+    failing = AgentConfig(provider="failing")
+    with model(fails, "failing"), App(failing, root=tmp_path) as app:
         for text in ("fails", "exit"):
             execution = app.session().send(text)
             kinds = [event["type"] for event in execution]

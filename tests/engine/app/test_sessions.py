@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import agentsdir
-from agentsdir import AgentConfig, AgentSession, App
+from agentsdir import AgentConfig, AgentSession, App, model_provider
+from agentsdir.adapters import registry
 
 ECHO = AgentConfig(provider="echo")
 
@@ -107,3 +108,20 @@ def test_sessions_and_executions_say_in_a_debugger_what_they_are(tmp_path: Path)
     assert repr(session) == f"<session {session.id}>"
     assert repr(execution) == f"<execution {execution.id} of session {session.id}, done>"
     assert repr(session.send) == f"<procedure send of <session {session.id}>>"
+
+
+def test_what_a_configuration_says_goes_before_the_app_and_what_a_spawn_says_before_both(
+    tmp_path: Path,
+) -> None:
+    """An app has defaults, a component its own, and a spawn overrides."""
+    provider = model_provider("naming", lambda request: f"{request.model} said it")
+    try:
+        with App(AgentConfig(), root=tmp_path, provider=provider, model="small") as app:
+            own = App(AgentConfig(model="large"), root=tmp_path, provider=provider, model="small")
+            assert app.session().send("who?").result.response == "small said it"
+            assert own.session().send("who?").result.response == "large said it"
+            child = app.session().spawn(AgentConfig(model="large"), "who?", model="cheap")
+            assert child.result.response == "cheap said it"
+            own.close()
+    finally:
+        registry.unregister("naming")
