@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from typing import Any
 
     from agentsdir.adapters.in_process import model_provider as model_provider
+    from agentsdir.adapters.protocol import Architecture as Architecture
     from agentsdir.adapters.protocol import Decision as Decision
     from agentsdir.adapters.protocol import ModelRequest as ModelRequest
     from agentsdir.adapters.protocol import Profile as Profile
@@ -70,6 +71,7 @@ _HOMES = {
     "AgentSystem": "cli.library",
     "AgentsdirError": "formats.errors",
     "App": "cli.library",
+    "Architecture": "adapters.protocol",
     "AsyncApp": "cli.library",
     "AsyncExecution": "engine.app.asynchronous",
     "AsyncSession": "engine.app.asynchronous",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsdir import AgentConfig, App, ProviderError, ToolCall, tool, write_script
+from agentsdir import AgentConfig, App, Architecture, ProviderError, ToolCall, tool, write_script
 
 # The agent. It would be a module of your program.
 ORDERS = {"A-17": "shipped", "A-18": "lost"}
@@ -19,13 +19,13 @@ def order_status(number: str) -> str:
     return ORDERS[number]
 
 
-def assistant(provider: str = "claude", script: str = "") -> AgentConfig:
-    """Return the agent of the shop."""
+def assistant(provider: str | Architecture, **options: str) -> AgentConfig:
+    """Return the agent of the shop, for the model of your program (`model_provider`), or a test."""
     return AgentConfig(
         provider=provider,
         system="You help customers with their orders.",
         tools=[order_status],
-        options={"file": script} if script else {},
+        options=options,
     )
 
 
@@ -35,7 +35,7 @@ def test_the_assistant_looks_an_order_up(tmp_path: Path) -> None:
     look_up = ToolCall("order_status", {"number": "A-17"})
     script = write_script(tmp_path / "model.jsonl", [look_up, "It is on its way."])
 
-    with App(assistant("script", script), root=tmp_path / "agents") as app:
+    with App(assistant("script", file=script), root=tmp_path / "agents") as app:
         execution = app.session().send("Where is A-17?")
 
         assert execution.result.response == "It is on its way."
@@ -49,7 +49,7 @@ def test_an_unknown_order_is_an_error_for_the_model(tmp_path: Path) -> None:
     look_up = ToolCall("order_status", {"number": "X-1"})
     script = write_script(tmp_path / "model.jsonl", [look_up, "I do not know that order."])
 
-    with App(assistant("script", script), root=tmp_path / "agents") as app:
+    with App(assistant("script", file=script), root=tmp_path / "agents") as app:
         execution = app.session().send("Where is X-1?")
 
         assert execution.result.response == "I do not know that order."
@@ -62,7 +62,7 @@ def test_a_model_that_is_overloaded_can_be_asked_again(tmp_path: Path) -> None:
     overloaded = ProviderError("try later", kind="rate-limited")
     script = write_script(tmp_path / "model.jsonl", [overloaded], ["Good morning!"])
 
-    with App(assistant("script", script), root=tmp_path / "agents") as app:
+    with App(assistant("script", file=script), root=tmp_path / "agents") as app:
         session = app.session()
         with pytest.raises(ProviderError, match="try later"):
             session.send("hello").wait()
