@@ -50,6 +50,7 @@ class AsyncExecution:
 
         A task that is cancelled while it waits does not end the turn.
         """
+        self.execution.check_can_wait()
         return asyncio.wrap_future(self.execution.future)
 
     def abort(self, reason: str = "") -> None:
@@ -77,7 +78,8 @@ class AsyncExecution:
                     continue
                 if is_done:
                     return
-                await changed.wait()
+                with self.execution.awaited():
+                    await changed.wait()
 
 
 class AsyncProcedure(Generic[P]):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _own: ContextVar[Execution | None] = ContextVar("own", default=None)
 """The execution inside of which this thread works: its own one, or that of the tool's turn."""
+_noting = Lock()
+"""Held while an execution notes what it waits for: two that wait for each other find out."""
 
 
 class Execution:
@@ -56,6 +58,7 @@ class Execution:
         self._message_id: str | None = None
         self._aborted: str | None = None
         self._listeners: list[Callable[[], None]] = []
+        self._waits_for: list[Execution] = []
 
     def __repr__(self) -> str:
         is_at = "done" if self.is_done else "not begun" if self.id is None else "running"
@@ -94,20 +97,53 @@ class Execution:
         """Return the result as `result` does.
 
         Raises `TimeoutError` after `timeout` seconds, and `UsageError` (kind ``waits-for-itself``)
-        inside of this turn, or of one that this one comes after: in its middleware, component,
-        callbacks and tools.
+        inside of this turn, or of one that this one waits for or comes after: in its middleware,
+        component, callbacks and tools.
         """
-        self.check_can_wait()
-        return self.future.result(timeout)
+        with self.awaited():
+            return self.future.result(timeout)
 
     def check_can_wait(self) -> None:
         """Raise what `wait` raises where it would wait for ever."""
-        if self._comes_with_or_after(_own.get()):
+        if self.waits_for_this_thread:
             raise UsageError(
-                "a turn cannot wait for itself, or for a later one of its session",
+                "a turn cannot wait for itself, for a later one of its session, or for one that "
+                "waits for it",
                 hint="spawn a child, or queue a message",
                 kind="waits-for-itself",
             )
+
+    @property
+    def waits_for_this_thread(self) -> bool:
+        """Whether it cannot end before the turn inside of which this thread works."""
+        own = _own.get()
+        seen: set[Execution] = set()
+        found: list[Execution] = [] if own is None else [self]
+        while found:
+            one = found.pop()
+            if one is own:
+                return True
+            if one not in seen and not one.is_done:
+                seen.add(one)
+                found += one._waits_for
+                if one._earlier is not None:
+                    found.append(one._earlier)
+        return False
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Note for the block that this thread waits for it. Raises what `check_can_wait` raises."""
+        own = _own.get()
+        with _noting:
+            self.check_can_wait()
+            if own is not None:
+                own._waits_for.append(self)
+        try:
+            yield
+        finally:
+            if own is not None:
+                with _noting:
+                    own._waits_for.remove(self)
 
     def wait_until_done(self) -> None:
         """Wait until the turn has ended, however it did."""
@@ -133,9 +169,10 @@ class Execution:
 
     def _wait_for_more(self, seen: int) -> list[StreamEvent]:
         """Return the events after the first `seen`, once there are any; none at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._events) > seen or self.is_done)
-            return self._events[seen:]
+        if len(self._events) <= seen and not self.is_done:
+            with self.awaited(), self._changed:
+                self._changed.wait_for(lambda: len(self._events) > seen or self.is_done)
+        return self._events[seen:]
 
     @contextmanager
     def watched(self, listener: Callable[[], None]) -> Iterator[None]:
@@ -259,6 +296,8 @@ class Execution:
             made = Interruption(
                 f"the turn was interrupted by {type(error).__name__}", kind="turn-aborted"
             )
+        elif isinstance(error, StopIteration):  # no future of asyncio takes it
+            made = RuntimeError("what is around the turn raised StopIteration")
         if made is not error:
             made.__cause__ = error
         self._end(lambda: self.future.set_exception(made))

@@ -13,6 +13,7 @@ from agentsdir.engine.data import set_data
 from agentsdir.engine.hooks import record_failure
 from agentsdir.engine.runner import runner_errors
 from agentsdir.engine.snapshots import check_snapshot
+from agentsdir.formats.errors import NoSuchAgent, Terminated
 from agentsdir.formats.store.agent import write_agent
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def persist(session: Session, store: SessionStore) -> None:
         if chosen is None:
             return
         store.save(session.stored_as, chosen)
-    except Exception as error:  # noqa: BLE001, a store, a runner and a callback may raise anything
+    except (NoSuchAgent, Terminated):
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001, what is the program's may raise anything
         services = session.app.services()
         why = f"the session was not saved: {error}"
         services.notify_user(f"{session.id}: {why}")

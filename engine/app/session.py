@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from threading import Lock
+from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -180,7 +180,8 @@ class Session:
         self._agent, self._props = with_props(agent, props)
         self._options = options
         self._lock = Lock()
-        self._saving = Lock()
+        self._saving = RLock()
+        self._is_saving = False
         self._last: Execution | None = None
         self._executions: list[Execution] = []
         self._spawns: list[Execution] = []
@@ -317,17 +318,31 @@ class Session:
     def persist(self, *, only_if_changed: bool = False) -> None:
         """Save the session in the app's store, if there is one; a failure is recorded.
 
+        A session that was removed meanwhile is not saved. Inside of a save, as in a callback of
+        it, this does nothing.
+
         Args:
             only_if_changed: not if its log is as it was when it was saved last.
         """
         if self.app.store is None or self.parent is not None or self._options.ephemeral:
             return
         with self._saving:
-            position = self._state().position  # first: what changes meanwhile is saved next time
-            if only_if_changed and self._saved == position:
+            if self._is_saving:
                 return
-            persist(self, self.app.store)
-            self._saved = position
+            self._is_saving = True
+            try:
+                # First: what changes meanwhile is saved next time.
+                position = self._state().position
+                if only_if_changed and self._saved == position:
+                    return
+                persist(self, self.app.store)
+                self._saved = position
+            except NoSuchAgent:
+                return
+            except AgentsdirError as error:  # no reason for other sessions to fail
+                self.app.services().notify_user(f"{self.id}: {error.message}")
+            finally:
+                self._is_saving = False
 
     # The procedures.
 
@@ -506,6 +521,8 @@ class Session:
     def close(self) -> None:
         """Close the session and its children for good, and wait until their turns have ended.
 
+        Inside of one of these turns it does not wait for that one.
+
         Raises what `engine.close.close` raises.
         """
         services = self.app.services()
@@ -517,7 +534,8 @@ class Session:
         turns = [one.turn for one in closed.closed if one.turn is not None]
         close.end_closed_turns(services, turns)
         for execution in executions:
-            execution.wait_until_done()
+            if not execution.waits_for_this_thread:
+                execution.wait_until_done()
         self.app.sessions.forget(self)
         if not was_closed and not closed.closed[0].before:
             self._destroyed()
@@ -619,9 +637,11 @@ class Session:
             self._close_unused(execution)
             execution.complete(result)
         finally:
-            if execution.id is not None and execution.child is None:
-                self.persist()
-            self._ended(execution)
+            try:
+                if execution.id is not None and execution.child is None:
+                    self.persist()
+            finally:
+                self._ended(execution)
 
     def _close_unused(self, execution: Execution) -> None:
         """Close a session for one turn that has had none: a turn would have ended it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from commands import run_here
 from gates import ECHO, GATED, LONG, Gate, endings, gated, logged, outcomes, wait_for
 
-from agentsdir import AgentConfig, App
+from agentsdir import AgentConfig, App, AsyncExecution, Callbacks
 from agentsdir.formats.errors import (
     AgentsdirError,
     Interruption,
@@ -139,6 +140,40 @@ def test_a_turn_that_waits_for_itself_or_for_a_later_one_is_an_error(tmp_path: P
         r["data"]["content"] for r in logged(session.paths) if r["event"] == "message.enqueued"
     ]
     assert [content[0]["text"] for content in texts] == ["before", "outer", "inner"]
+
+
+def test_two_turns_that_wait_for_each_other_are_an_error_for_the_second(tmp_path: Path) -> None:
+    """A middleware of each sends to the other's session, and waits."""
+    kinds: list[str] = []
+
+    def asks(call: Any, next_: Any) -> Any:
+        try:
+            _ = other[call.session.name].send.use(*then[call.session.name])("inner").result
+        except UsageError as error:
+            kinds.append(error.kind)
+        return next_(call)
+
+    with App(ECHO, root=tmp_path) as app:
+        first, second = app.session("first"), app.session("second")
+        other = {"first": second, "second": first}
+        then: dict[str, list[Any]] = {"first": [asks], "second": []}
+        assert first.send.use(asks)("outer").wait(LONG).response == "outer"
+
+    assert kinds == ["waits-for-itself"]
+
+
+@pytest.mark.parametrize("callback", ["on_tick_start", "on_complete", "on_after_send"])
+def test_a_session_is_closed_inside_of_its_own_turn(tmp_path: Path, callback: str) -> None:
+    """The call does not wait for the turn, which waits for the call."""
+
+    def ends(*_: Any) -> None:
+        session.close()
+
+    with App(ECHO, root=tmp_path, callbacks=Callbacks(**{callback: ends})) as app:
+        session = app.session()
+        execution = session.send("hello")
+        wait_for(lambda: execution.is_done)
+        assert session.status == "closed"
 
 
 # Ending early.
@@ -377,6 +412,18 @@ def test_what_would_end_the_thread_that_waits_is_an_interruption(
         with pytest.raises(Interruption) as found:
             execution.wait(LONG)
     assert isinstance(found.value.__cause__, raised)
+
+
+def test_an_error_that_no_coroutine_can_raise_is_changed(tmp_path: Path) -> None:
+    """A future of asyncio whose error is a StopIteration keeps what awaits it for ever."""
+
+    async def result(execution: Any) -> Any:
+        return await asyncio.wait_for(AsyncExecution(execution).result, LONG)
+
+    with App(ECHO, root=tmp_path) as app:
+        execution = app.session().send.use(lambda _call, _next: next(iter(())))("hi")
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            asyncio.run(result(execution))
 
 
 def test_a_wait_that_is_over_leaves_the_turn_alone(app: App, gate: Gate) -> None:

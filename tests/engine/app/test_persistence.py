@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gates import LONG, wait_for
 
 from agentsdir import (
     AgentConfig,
+    AgentsdirError,
     App,
     Callbacks,
     ExecutionRunner,
@@ -21,6 +24,7 @@ from agentsdir import (
     model_provider,
 )
 from agentsdir.adapters import registry
+from agentsdir.engine.close import archive_agent, remove_agent
 from agentsdir.engine.lookup import find_agent
 from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.log import read_records
@@ -144,6 +148,71 @@ def test_a_failure_to_save_is_recorded_and_blocks_nothing(tmp_path: Path) -> Non
     # Once after the turn, and once when the app is closed.
     failed = [one.data for one in read_records(session.paths.log) if one.event == "hook.failed"]
     assert failed == 2 * [{"hook": "persist", "message": "the session was not saved: no space"}]
+
+
+@pytest.mark.parametrize("take_away", [remove_agent, archive_agent])
+def test_a_session_that_another_process_takes_away_leaves_the_others_alone(
+    tmp_path: Path, store: FileSessionStore, take_away: Any
+) -> None:
+    """It is not saved when it is put out of memory for another one."""
+    with App(ECHO, root=tmp_path / "root", store=store, max_active=1) as app:
+        session = app.session("one")
+        session.send("hello").wait()
+        wait_for(lambda: not session.executions)
+        session.set_state(changed=True)
+        take_away(app.services(), session.paths)
+
+        assert app.session("two").send("hello").result.response == "hello"
+        assert [one.name for one in app.sessions] == ["two"]
+        assert app.session("one").id != session.id
+
+
+def test_a_session_that_is_gone_at_the_end_of_its_turn_is_not_saved(
+    tmp_path: Path, store: FileSessionStore
+) -> None:
+    """Its folder is removed while the turn runs: the turn fails, and has ended."""
+
+    def take(event: Any) -> None:
+        if event["type"] == "text_delta":
+            shutil.rmtree(session.paths.folder)
+
+    with App(ECHO, root=tmp_path / "root", store=store) as app:
+        session = app.session(callbacks=Callbacks(on_event=take))
+        with pytest.raises(AgentsdirError):
+            session.send("hello").wait(LONG)
+        wait_for(lambda: not session.executions)
+    assert store.list() == []
+
+
+def test_a_store_that_exits_ends_no_thread(tmp_path: Path) -> None:
+    """It is a failure to save."""
+
+    class Exits(FileSessionStore):
+        def save(self, session_id: str, snapshot: dict[str, Any]) -> None:
+            raise SystemExit(3)
+
+    with App(ECHO, root=tmp_path, store=Exits(tmp_path / "store")) as app:
+        session = app.session()
+        assert session.send("hello").result.response == "hello"
+        wait_for(lambda: not session.executions)
+    assert session.status == "idle"
+
+
+@pytest.mark.parametrize("callback", ["on_before_persist", "on_after_persist"])
+def test_a_callback_of_a_save_may_save_the_session(
+    tmp_path: Path, store: FileSessionStore, callback: str
+) -> None:
+    """The save that runs has it; the call does nothing."""
+
+    def saves(session: Any, _snapshot: Any) -> None:
+        session.persist()
+
+    callbacks = Callbacks(**{callback: saves})
+    with App(ECHO, root=tmp_path / "root", store=store, callbacks=callbacks) as app:
+        session = app.session("one")
+        assert session.send("hello").result.response == "hello"
+        wait_for(lambda: not session.executions)
+    assert store.list() == ["one"]
 
 
 @pytest.mark.feature("A-10")
