@@ -71,7 +71,7 @@ def model(request: ModelRequest) -> str | list[ToolCall]:
 def main(code: str) -> None:
     """Have one prompt answered."""
     agent = AgentConfig(provider=model_provider("coder", model), tools=[tool(weather)])
-    with App(agent, runner=Repl(), store=FileSessionStore("snapshots")) as app:
+    with App(agent, runner=Repl, store=FileSessionStore("snapshots")) as app:
         print(app.session("repl").send(code).result.response)
 
 

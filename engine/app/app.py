@@ -40,7 +40,8 @@ class SharedOptions(TypedDict, total=False):
     Attributes:
         tools: of all sessions, beside those of their configurations.
         callbacks: called for the turns of all sessions, before a session's own.
-        runner: around the model and the tools of all sessions, spawned children included.
+        runner: around the model and the tools of all sessions, spawned children included; or a
+            function, such as its class, that makes one for each session and its children.
         max_active: how many sessions are held in memory; without it there is no limit.
         idle_timeout: seconds without use after which a session is put out of memory.
         store: keeps a snapshot of each session, saved after each turn.
@@ -52,7 +53,7 @@ class SharedOptions(TypedDict, total=False):
 
     tools: Sequence[Tool]
     callbacks: Callbacks
-    runner: ExecutionRunner
+    runner: ExecutionRunner | Callable[[], ExecutionRunner]
     max_active: int
     idle_timeout: float
     store: SessionStore
@@ -119,8 +120,8 @@ class BaseApp:
         self._agent = agent
         self._new = new
         self._callbacks = options.get("callbacks", NO_CALLBACKS)
+        self._runner = options.get("runner")
         self._options = SessionOptions(
-            runner=options.get("runner"),
             defaults=AgentConfig(
                 provider=options.get("provider", ""),
                 model=options.get("model", ""),
@@ -205,7 +206,9 @@ class BaseApp:
         is_new: bool,
     ) -> Session:
         """Return a session that is not in memory, with what its store has of it."""
-        chosen = self._options._replace(callbacks=callbacks or NO_CALLBACKS)
+        chosen = self._options._replace(
+            callbacks=callbacks or NO_CALLBACKS, runner=self._runner_of_session()
+        )
         session = Session(self, paths, self._agent, chosen, props=props)
         try:
             self._fill(session, stored, is_new=is_new)
@@ -218,7 +221,7 @@ class BaseApp:
     def run(self, input: Input, *, props: Mapping[str, Any] | None = None) -> Execution:  # noqa: A002
         """Run one prompt in a session of its own, which is removed at the end."""
         self.running.check_open()
-        chosen = self._options._replace(ephemeral=True)
+        chosen = self._options._replace(ephemeral=True, runner=self._runner_of_session())
         paths, _ = self._create("", props, ephemeral=True)
         return Session(self, paths, self._agent, chosen, props=props).send(input)
 
@@ -238,6 +241,10 @@ class BaseApp:
         for session in self.sessions:
             self._put_out(session)
             self.sessions.forget(session)
+
+    def _runner_of_session(self) -> ExecutionRunner | None:
+        """Return the runner of a session that comes into memory."""
+        return self._runner() if callable(self._runner) else self._runner
 
     def callbacks_with(self, inner: Callbacks) -> Callbacks:
         """Return the callbacks of a session: the app's, and then `inner`."""

@@ -299,3 +299,47 @@ def test_a_snapshot_of_another_version_is_refused_and_nothing_is_made(
 
     assert refused.value.kind == "bad-snapshot"
     assert "99" in refused.value.message
+
+
+class Counter(ExecutionRunner):
+    """A runner that counts the model calls of its session, and of what that spawns."""
+
+    name = "counter"
+    made = 0
+
+    def __init__(self) -> None:
+        Counter.made += 1
+        self.count = 0
+
+    def prepare_model_input(self, model_input: ModelRequest, tools: Any) -> ModelRequest:
+        """Count, and tell the model."""
+        self.count += 1
+        return model_input._replace(system=f"call {self.count}")
+
+    def on_persist(self, session: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
+        """Save the count."""
+        return {**snapshot, "count": self.count}
+
+    def on_restore(self, session: Any, snapshot: dict[str, Any]) -> None:
+        """Take the count back."""
+        self.count = snapshot["count"]
+
+
+@pytest.mark.feature("A-08")
+def test_a_class_of_runners_makes_one_for_each_session(tmp_path: Path) -> None:
+    """Its children share it; another session has another; each is saved and restored by itself."""
+    Counter.made = 0
+    agent = AgentConfig(provider=model_provider("counted", lambda request: request.system))
+    store = FileSessionStore(tmp_path / "store")
+    with App(agent, root=tmp_path / "agents", runner=Counter, store=store) as app:
+        ada, bob = app.session("ada"), app.session("bob")
+        assert [ada.send("hi").result.response for _ in range(2)] == ["call 1", "call 2"]
+        assert ada.spawn(agent, "hi").result.response == "call 3"
+        assert bob.send("hi").result.response == "call 1"
+        assert app.session("ada") is ada
+        assert app.run("hi").result.response == "call 1"
+        assert Counter.made == 3
+
+    with App(agent, root=tmp_path / "agents", runner=Counter, store=store) as app:
+        assert app.session("ada").send("hi").result.response == "call 4"
+        assert app.session("bob").send("hi").result.response == "call 2"
