@@ -229,13 +229,16 @@ class BaseApp:
         """Wait until the turns of the sessions have ended, and put them out of memory.
 
         Afterwards no call is made any more: each raises `UsageError` (kind ``app-closed``). An
-        exception during the wait, as Ctrl-C raises one, aborts the turns and passes at the end.
+        exception during the wait, as Ctrl-C raises one, aborts the turns and passes at the end. In
+        a forked child nothing is done: the turns are those of its parent.
 
         Args:
             abort: whether to abort the turns first.
 
         Raises `UsageError` (kind ``waits-for-itself``) inside of a turn of the app.
         """
+        if self.running.is_forked:
+            return
         self.sessions.close()
         self.running.close(abort=abort)
         for session in self.sessions:

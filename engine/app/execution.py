@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -332,6 +333,12 @@ class RunningExecutions:
         self._lock = Lock()
         self._threads: dict[Thread, Execution] = {}
         self._is_closed = False
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child: the threads are in its parent."""
+        return os.getpid() != self._process
 
     def check_open(self) -> None:
         """Raise `UsageError` (kind ``app-closed``) once it is closed, but for what turns begin."""
