@@ -118,6 +118,21 @@ def _damaged(where: str, why: str) -> Invalid:
     )
 
 
+def is_there(path: Path) -> bool:
+    """Return whether something stands at a path, links followed.
+
+    Raises `Invalid` (kind ``unreadable``) where the system does not say: a session must not look as
+    if it had no snapshot.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise Invalid(f"cannot read {path}: {error.strerror}", kind="unreadable") from error
+    return True
+
+
 SUFFIX = ".json"
 _OTHERS = re.compile(r"[^a-z0-9_-]")
 _NAME = re.compile(r"[a-z0-9_%~-]+\.json")
@@ -182,7 +197,8 @@ class FileSessionStore:
 
     def has(self, session_id: str) -> bool:
         """Return whether a session has a file."""
-        return self._path(session_id).is_file()
+        path = self._path(session_id)
+        return is_there(path) and path.is_file()
 
     def _path(self, session_id: str) -> Path:
         quoted = _OTHERS.sub(_quoted, check_session_id(session_id))
@@ -192,16 +208,17 @@ class FileSessionStore:
         return self._folder / f"{quoted}{SUFFIX}"
 
     def _id_of(self, name: str) -> str | None:
-        """Return the id of the session of a file; None for a file that went meanwhile."""
+        """Return the id of the session of a file; None for one that is not the store's, or went."""
         if "~" not in name:
-            return unquote(name.removesuffix(SUFFIX))
+            session_id = unquote(name.removesuffix(SUFFIX))
+            return session_id if self._path(session_id).name == name else None
         path = self._folder / name
         try:
             kept = jsontext.decode(read_limited(path, MAX_DOCUMENT))
-            session_id: str = kept["id"]
+            session_id = check_session_id(kept["id"])
         except FileNotFoundError:
             return None
-        except (jsontext.JSONDecodeError, KeyError, TypeError):
+        except (jsontext.JSONDecodeError, KeyError, TypeError, UsageError):
             raise _damaged(str(path), "it does not say of which session it is") from None
         return session_id
 

@@ -13,6 +13,7 @@ from agentsdir.engine.app.session_store import (
     check_session_id,
     decode_kept,
     encode_kept,
+    is_there,
 )
 from agentsdir.engine.snapshots import BAD_SNAPSHOT
 from agentsdir.formats.errors import Busy, Invalid, NotRecorded
@@ -85,7 +86,10 @@ class SqliteSessionStore:
 
     def list(self) -> SessionIds:
         """Return the ids of the sessions, sorted."""
-        return sorted(row[0] for row in self._rows("SELECT id FROM agentsdir_sessions"))
+        found = [row[0] for row in self._rows("SELECT id FROM agentsdir_sessions")]
+        if not all(isinstance(session_id, str) for session_id in found):
+            raise self._damaged("an id in it is no text")
+        return sorted(found)
 
     def has(self, session_id: str) -> bool:
         """Return whether a session has a row."""
@@ -93,7 +97,7 @@ class SqliteSessionStore:
 
     def _rows(self, question: str, *session_id: str) -> Rows:
         values = [check_session_id(one) for one in session_id]
-        if not self._path.exists():
+        if not is_there(self._path):
             return []
         with self._opened() as database:
             # Another process may have made the file, and not the table yet.
@@ -107,7 +111,7 @@ class SqliteSessionStore:
         It must not be open when it gets its name: to close it would take away the locks that
         another thread holds by then.
         """
-        if self._path.exists():
+        if is_there(self._path):
             return
         files.make_folder(self._path.parent, Disk())
         temporary = self._path.with_name(f"{TEMPORARY}{self._path.name}-{os.urandom(6).hex()}")
@@ -127,7 +131,8 @@ class SqliteSessionStore:
 
         try:
             with closing(
-                sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
+                # Whole, since SQLite takes `:memory:`, and what begins with `file:`, for no path.
+                sqlite3.connect(self._path.absolute(), timeout=self._timeout, isolation_level=None)
             ) as database:
                 yield database
         except sqlite3.Error as error:
@@ -142,8 +147,11 @@ class SqliteSessionStore:
             )
         if code in _OF_THE_SYSTEM:
             return NotRecorded(f"cannot use {self._path}: {error}")
+        return self._damaged(str(error))
+
+    def _damaged(self, why: str) -> Invalid:
         return Invalid(
-            f"{self._path} is no sound database of sessions: {error}",
+            f"{self._path} is no sound database of sessions: {why}",
             hint="put it back from a copy, or name another file: the log of a session has all of "
             "its conversation",
             kind=BAD_SNAPSHOT,

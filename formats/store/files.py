@@ -140,11 +140,11 @@ def _sorted(folder: Path) -> list[os.DirEntry[str]]:
 
 def make_folder(folder: Path, disk: Disk) -> None:
     """Create a private folder and its parents, durably. Raises `NotRecorded`, `Uncertain`."""
-    if folder.is_dir():
-        return
-    if folder.parent != folder:
-        make_folder(folder.parent, disk)
     try:
+        if folder.is_dir():
+            return
+        if folder.parent != folder:
+            make_folder(folder.parent, disk)
         folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     except OSError as error:
         raise NotRecorded(f"cannot make {folder}: {error.strerror}") from error

@@ -134,7 +134,7 @@ def test_a_damaged_file_whose_name_is_no_id_is_named(folder: Path) -> None:
     store = FileSessionStore(folder)
     store.save("x" * 300, {})
     (path,) = folder.iterdir()
-    for data in (b"", b"[]", b"{}"):
+    for data in (b"", b"[]", b"{}", b'{"id":7}', b'{"id":""}'):
         path.write_bytes(data)
         with pytest.raises(Invalid) as raised:
             store.list()
@@ -145,7 +145,15 @@ def test_what_is_no_file_of_the_store_is_left_alone(folder: Path) -> None:
     """What a killed writer left, and what people put there."""
     store = FileSessionStore(folder)
     store.save("a", {})
-    for name in (".tmp-a.json-0123", "README", "Notes.json", "b.json.bak", "é.json"):
+    for name in (
+        ".tmp-a.json-0123",
+        "README",
+        "Notes.json",
+        "b.json.bak",
+        "é.json",
+        "%61.json",
+        "%ff.json",
+    ):
         (folder / name).write_bytes(b"mine")
     assert store.list() == ["a"]
 
@@ -279,3 +287,44 @@ def test_an_empty_file_is_a_database_without_sessions(path: Path) -> None:
     store.delete("a")
     store.save("a", {})
     assert store.list() == ["a"]
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:s.db?mode=memory", "file:s.db"])
+def test_any_file_name_is_a_database_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also one that SQLite takes for something else, where a snapshot would be lost."""
+    monkeypatch.chdir(tmp_path)
+    SqliteSessionStore(name).save("a", {"tick": 1})
+    assert SqliteSessionStore(name).load("a") == {"tick": 1}
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("session_id", [7, None, b"a"])
+def test_a_row_whose_id_is_no_text_is_named(path: Path, session_id: Any) -> None:
+    """Of a table that another program made."""
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE agentsdir_sessions (id, kept)")
+        database.execute(
+            "INSERT INTO agentsdir_sessions VALUES ('a', x''), (?, x'')", (session_id,)
+        )
+        database.commit()
+    with pytest.raises(Invalid) as raised:
+        SqliteSessionStore(path).list()
+    assert raised.value.kind == "bad-snapshot"
+
+
+@pytest.mark.parametrize("kind", [FileSessionStore, SqliteSessionStore])
+def test_a_place_that_the_system_does_not_look_at_is_no_empty_store(
+    tmp_path: Path, kind: type[FileSessionStore | SqliteSessionStore]
+) -> None:
+    """Such as one behind a folder that the user may not enter; here, a name that is too long."""
+    store = kind(tmp_path / ("x" * 300))
+    calls: list[Any] = [lambda: store.load("a"), lambda: store.has("a"), store.list]
+    for call in calls:
+        with pytest.raises(Invalid) as raised:
+            call()
+        assert raised.value.kind == "unreadable"
+    with pytest.raises((Invalid, NotRecorded)):
+        store.save("a", {})
