@@ -29,6 +29,30 @@ class Program(NamedTuple):
     output: str
 
 
+TYPED = """
+from typing import assert_type
+
+from agentsdir import AgentConfig, App, AsyncApp, Execution
+
+app = App(AgentConfig(provider="echo"))
+session = app.session("one")
+assert_type(session.send("x"), Execution)
+assert_type(session.send.with_timeout(5).with_context(user="u")("x").result.response, str)
+assert_type(session.queue("x"), str)
+session.send(7)  # type: ignore[arg-type]
+session.send("x", later=True)  # type: ignore[call-arg]
+session.spawn("x")  # type: ignore[call-arg, arg-type]
+App(AgentConfig(provider=7))  # type: ignore[arg-type]
+
+
+async def wait() -> None:
+    other = await AsyncApp(AgentConfig()).session("one")
+    assert_type((await other.send("x").result).response, str)
+    other.send(7)  # type: ignore[arg-type]
+"""
+"""What the types of the library say; an ignored error that is none is an error, too."""
+
+
 def programs() -> list[Program]:
     """Return the pieces of Python of the page."""
     text = PAGE.read_text()
@@ -80,6 +104,7 @@ def test_the_pieces_of_the_page_are_typed(tmp_path: Path) -> None:
     for program in PROGRAMS:
         (tmp_path / f"piece_{program.number}.py").write_text(program.code)
     examples = [str(one) for one in (ROOT / "examples").glob("*.py") if one.stem != "read_agent"]
+    (tmp_path / "typed.py").write_text(TYPED)
     pieces = map(str, sorted(tmp_path.glob("*.py")))
     cache = f"--cache-dir={tmp_path / 'cache'}"
     done = subprocess.run(
