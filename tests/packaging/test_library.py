@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import agentsdir
@@ -26,3 +27,9 @@ def test_a_type_checker_sees_each_name_that_a_program_can_import() -> None:
     """What is imported when it is first used is typed, and not `Any`."""
     assert names_for_checkers() == agentsdir._HOMES
     assert [name for name in agentsdir.__all__ if getattr(agentsdir, name, None) is None] == []
+
+
+def test_each_name_stands_on_the_page_of_the_library() -> None:
+    """What can be imported is explained there, or named for annotations."""
+    page = (ROOT / "docs/library.md").read_text()
+    assert [name for name in agentsdir.__all__ if not re.search(rf"\b{name}\b", page)] == []
