@@ -22,7 +22,7 @@ from agentsdir.adapters.recorded import (
     event_flaw,
     saved_transcript,
 )
-from agentsdir.formats import blocks
+from agentsdir.formats import blocks, signals
 from agentsdir.formats.blocks import EVENT_TYPES, MAIN, Deltas, add_usage, as_usage
 from agentsdir.formats.errors import ProviderError
 
@@ -88,6 +88,7 @@ class InProcessSession(RecordedSession):
         super().__init__(spec, saved)
         self._call = call
         self._usage: Usage | None = None
+        self.call_ids: set[str] = set()
 
     @property
     def turn(self) -> int:
@@ -96,6 +97,7 @@ class InProcessSession(RecordedSession):
 
     def prompt(self, content: Content) -> StreamEvent:
         self._usage = None
+        self.call_ids.clear()
         return super().prompt(content)
 
     def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
@@ -105,6 +107,8 @@ class InProcessSession(RecordedSession):
             answer = _run(answer)
         message = _AnswerBlocks(self, request)
         for piece in [answer] if isinstance(answer, str) else _pieces(answer):
+            if piece == "":  # without end, it may be
+                signals.check()
             for event in message.take(piece):
                 yield self._transcript.record(self._summed(event))
             if isinstance(piece, ToolResult):
@@ -155,9 +159,15 @@ class _AnswerBlocks:
         yield from self.end()
         if isinstance(piece, ToolCall):
             part = self._next()
+            call_id = piece.id or f"call-{self._session.turn}-{part}"
+            if call_id in self._session.call_ids:
+                raise _bad(
+                    f"two calls of the turn have the id {call_id!r:.60}; leave it out to get one"
+                )
+            self._session.call_ids.add(call_id)
             call = {
                 "toolName": piece.name,
-                "toolUseId": piece.id or f"call-{self._session.turn}-{part}",
+                "toolUseId": call_id,
                 "input": piece.input,
                 "status": "pending",
             }

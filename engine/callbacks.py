@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agentsdir.adapters.protocol import Decision
 from agentsdir.engine.hooks import cancelled, checked_content, queued_content, record_failure
 from agentsdir.engine.limits import TickCounter
-from agentsdir.engine.tools import settled
+from agentsdir.engine.tools import failed, settled
 from agentsdir.formats.blocks import MAIN, as_usage, is_beyond, less_usage, no_usage
 from agentsdir.formats.errors import HookFailed, SessionStateError, Terminated, UsageError
 from agentsdir.formats.store import locks
@@ -307,8 +307,7 @@ def restore_cancelled(reason: str) -> SessionStateError:
 
 
 def _as_failure(name: str, error: BaseException) -> HookFailed:
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return HookFailed(f"the callback {name} failed: {said}", hook=name)
+    return HookFailed(f"the callback {name} failed: {failed(error).output}", hook=name)
 
 
 def _snapshot(answer: Any, given: dict[str, Any]) -> dict[str, Any] | None:

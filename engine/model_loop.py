@@ -212,7 +212,10 @@ class ModelLoop:
             one.began = time.monotonic()
             carry_out = partial(copy_context().run, self._carry_out, one)
             self._running.append(one)
-            Thread(target=carry_out, name=f"tool {one.call.name}", daemon=True).start()
+            try:
+                Thread(target=carry_out, name=f"tool {one.call.name}", daemon=True).start()
+            except RuntimeError as error:  # the system has no more threads
+                one.finish(failed(error))
 
     def _decision(self, call: ToolCall) -> Decision:
         tool = self._extensions.tools.get(call.name)

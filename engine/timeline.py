@@ -160,7 +160,8 @@ class TimelineFold:
         may have.
         """
         key = block_key(block)
-        if repr(copies([self._logged.get(key) or {}])) == repr([block]):
+        logged = self._logged.get(key)
+        if logged is not None and repr(copies([logged])) == repr([block]):
             return {"conversation_id": key[0], "id": key[1]}
         check_block(block)
         return {"block": block}

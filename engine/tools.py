@@ -137,10 +137,23 @@ def as_output(value: Any) -> ToolOutput:
 
 
 def settled(value: Any) -> Any:
-    """Return what an awaitable gives, run in an event loop of its own; any other value as it is."""
+    """Return what an awaitable gives, run in an event loop of its own; any other value as it is.
+
+    Raises `UsageError` (kind ``in-event-loop``) for an awaitable in a thread whose loop runs.
+    """
     if not inspect.isawaitable(value):
         return value
     import asyncio
+
+    with suppress(RuntimeError):  # raised where no loop runs
+        asyncio.get_running_loop()
+        if inspect.iscoroutine(value):
+            value.close()
+        raise UsageError(
+            "what is a coroutine cannot be awaited by a call that an event loop waits for",
+            hint="use AsyncApp, or make the call by asyncio.to_thread",
+            kind="in-event-loop",
+        )
 
     async def wait() -> Any:
         return await value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -96,11 +97,29 @@ def config_of(agent: Agent, props: Mapping[str, Any] | None, session: object = N
     ``bad-component`` for one that returns anything but an `AgentConfig`. What a component raises
     passes.
     """
+    made = _call_of(agent, props, session)()
+    if not isinstance(made, AgentConfig):
+        name = getattr(agent, "__name__", repr(agent))
+        raise UsageError(
+            f"the component {name} returned {type(made).__name__}, and no AgentConfig",
+            kind="bad-component",
+        )
+    return made
+
+
+def check_props(agent: Agent, props: Mapping[str, Any]) -> None:
+    """Raise `UsageError` (kind ``bad-props``) unless a component can be called with props."""
+    _call_of(agent, props, None)
+
+
+def _call_of(
+    agent: Agent, props: Mapping[str, Any] | None, session: object
+) -> Callable[[], object]:
     agent, given = with_props(agent, props)
     if isinstance(agent, AgentConfig):
         if given:
             raise UsageError(f"a configuration takes no prop {min(given)!r}", kind="bad-props")
-        return agent
+        return lambda: agent
     if not callable(agent):
         raise UsageError(f"{agent!r} is no component and no AgentConfig", kind="bad-component")
     name = getattr(agent, "__name__", repr(agent))
@@ -111,13 +130,7 @@ def config_of(agent: Agent, props: Mapping[str, Any] | None, session: object = N
         bound = signature.bind(**given)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the component {name}: {error}", kind="bad-props") from error
-    made = agent(*bound.args, **bound.kwargs)
-    if not isinstance(made, AgentConfig):
-        raise UsageError(
-            f"the component {name} returned {type(made).__name__}, and no AgentConfig",
-            kind="bad-component",
-        )
-    return made
+    return partial(agent, *bound.args, **bound.kwargs)
 
 
 def always(config: AgentConfig) -> Component:

@@ -358,7 +358,14 @@ class RunningExecutions:
 
         thread = Thread(target=run, name=f"agentsdir {execution.session.id}")
         with self._lock:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise AgentsdirError(
+                    f"the system has no thread for a turn: {error}",
+                    hint="wait for turns that run before you begin more",
+                    kind="no-thread",
+                ) from error
             self._threads[thread] = execution
 
     def close(self, *, abort: bool) -> None:

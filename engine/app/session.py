@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import ProviderSettings, settings_of
 from agentsdir.engine import cancel, close, dispatcher, in_turn
-from agentsdir.engine.app.component import AgentConfig, config_of, with_props
+from agentsdir.engine.app.component import AgentConfig, check_props, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
 from agentsdir.engine.app.persistence import persist
 from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
@@ -241,10 +241,15 @@ class Session:
     def change(
         self, props: Mapping[str, Any] | None = None, callbacks: Callbacks | None = None
     ) -> None:
-        """Take props and callbacks of its next turns; None leaves those that it has."""
+        """Take props and callbacks of its next turns; None leaves those that it has.
+
+        Raises `UsageError` (kind ``bad-props``) for props that its component does not take.
+        """
         with self._lock:
             if props is not None:
-                self._props = {**self._props, **props}
+                changed = {**self._props, **props}
+                check_props(self._agent, changed)
+                self._props = changed
             if callbacks is not None:
                 self._options = self._options._replace(callbacks=callbacks)
 
@@ -385,9 +390,10 @@ class Session:
         the result, `UsageError` (kind ``no-message``) where the provider needs a prompt.
         """
         if props is not None:
-            self.change(props)
+            check_props(self._agent, {**self._props, **props})
             recorded = {**self._state().props, **props}
             set_props(self.app.services(), self.paths, recorded)
+            self.change(props)
 
         def run(services: Services, options: TurnOptions, begin: Callable[[], None]) -> TurnResult:
             execution.queued(None)

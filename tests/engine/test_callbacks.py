@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from agentsdir.engine.dispatcher import run_inbox, run_until, send_message
 from agentsdir.engine.extensions import Extensions
 from agentsdir.engine.inbox import Message
 from agentsdir.engine.spawn import SpawnRequest, create_child
-from agentsdir.engine.tools import create_tool
+from agentsdir.engine.tools import create_tool, settled
 from agentsdir.engine.turn import TurnOptions
-from agentsdir.formats.errors import HookFailed, ProviderError, SessionStateError
+from agentsdir.formats.errors import HookFailed, ProviderError, SessionStateError, UsageError
 from agentsdir.schemas import check
 
 HI = [{"type": "text", "text": "hi"}]
@@ -286,7 +287,14 @@ def test_before_send_cancels_and_leaves_the_log_as_it_is(stage: Any) -> None:
     assert heard.names() == ["on_before_send"]
 
 
-@pytest.mark.parametrize("answer", [ValueError("bug"), [], [{"type": "video"}], 7])
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("answer", [ValueError("bug"), Mute(), [], [{"type": "video"}], 7])
 def test_before_send_that_fails_sends_nothing_and_is_recorded(stage: Any, answer: Any) -> None:
     """It may be what keeps secrets out of prompts."""
     paths = stage.new()
@@ -304,7 +312,7 @@ LISTENING = [
 
 
 @pytest.mark.parametrize("name", LISTENING)
-@pytest.mark.parametrize("error", [ValueError("bug"), SystemExit(3)])
+@pytest.mark.parametrize("error", [ValueError("bug"), Mute(), SystemExit(3)])
 @pytest.mark.feature("A-07")
 def test_a_callback_that_listens_and_raises_is_recorded_once_and_changes_nothing(
     stage: Any, name: str, error: BaseException
@@ -548,6 +556,21 @@ def test_a_callback_may_be_a_coroutine(stage: Any) -> None:
 
     assert done == [result.response]
     assert "ho" in result.response
+
+
+def test_a_callback_that_is_a_coroutine_fails_where_its_call_blocks_an_event_loop() -> None:
+    """It could not go on before the call returns; the error says what to do."""
+
+    async def before(_session: Any, _content: Any) -> None:
+        raise AssertionError("never awaited")
+
+    async def settles() -> None:
+        settled(before(None, None))
+
+    with pytest.raises(UsageError) as raised:
+        asyncio.run(settles())
+    assert raised.value.kind == "in-event-loop"
+    assert "AsyncApp" in raised.value.hint
 
 
 def test_a_message_that_is_sent_again_by_its_id_is_not_asked_about_again(stage: Any) -> None:

@@ -604,6 +604,22 @@ def test_a_turn_leaves_no_thread_behind(stage: Any) -> None:
     until(lambda: threading.active_count() <= before, "the handlers' threads are gone")
 
 
+def test_a_call_for_which_the_system_has_no_thread_is_a_result_that_is_an_error(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model reads it, and the turn goes on."""
+
+    def refuses(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    call = ToolCall("add", {"a": 1, "b": 1})
+    with model(lambda request: "so" if request.results else [call]):
+        paths = stage.new(provider=MODEL)
+        monkeypatch.setattr(threading.Thread, "start", refuses)
+        assert run_turn(stage, paths, add).response == "so"
+    assert [block["isError"] for block in logged(stage, paths) if "isError" in block] == [True]
+
+
 def test_an_agent_that_carries_out_its_own_calls_yields_their_results(stage: Any) -> None:
     """They are logged as those of the engine are, and the agent is not called again for them."""
     asked = []

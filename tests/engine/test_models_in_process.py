@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from commands import run_here
 from looping import MODEL, logged, model, run_turn, said
 
+from agentsdir import AgentConfig, App
 from agentsdir.adapters import registry
 from agentsdir.adapters.echo import ARCHITECTURE as ECHO
 from agentsdir.adapters.in_process import model_provider
@@ -19,7 +21,7 @@ from agentsdir.engine.create import fork_agent
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.tools import create_tool, tool
 from agentsdir.formats.blocks import usage
-from agentsdir.formats.errors import AgentsdirError, ProviderError, UsageError
+from agentsdir.formats.errors import AgentsdirError, ProviderError, TurnTimeout, UsageError
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 
@@ -143,6 +145,38 @@ def test_halves_of_a_character_are_joined_and_one_alone_is_replaced(stage: Any) 
     with model(lambda _: ["a\ud83d", "\ude00b", "\ud83d"]):
         paths = stage.new(provider=MODEL)
         assert run_turn(stage, paths).response == "a😀b�"
+
+
+@pytest.mark.parametrize("ticks", [1, 2])
+def test_a_call_id_that_the_turn_has_used_is_no_answer(stage: Any, ticks: int) -> None:
+    """Its call would have no result; the id of another turn is a new one."""
+
+    def call(request: Any) -> Any:
+        if request.tick < ticks:
+            return [ToolCall("count", {"text": "x"}, "one")]
+        return [ToolCall("count", {"text": "xx"}, "one")] * (3 - ticks)
+
+    with model(call):
+        paths = stage.new(provider=MODEL)
+        for _ in range(2):
+            with pytest.raises(ProviderError, match="two calls of the turn have the id 'one'"):
+                run_turn(stage, paths, count)
+
+
+def test_a_model_that_yields_nothing_for_ever_is_ended_by_the_time_limit(tmp_path: Path) -> None:
+    """Empty pieces make no events, after which a turn looks whether to go on."""
+
+    def call(_request: Any) -> Any:
+        while True:
+            time.sleep(0.001)
+            yield ""
+
+    with (
+        model(call),
+        App(AgentConfig(provider=MODEL), root=tmp_path) as app,
+        pytest.raises(TurnTimeout),
+    ):
+        _ = app.session().send.with_timeout(0.2)("hi").result
 
 
 def test_a_name_is_registered_once() -> None:

@@ -314,6 +314,7 @@ def test_a_change_is_made_again_if_blocks_came_meanwhile(stage: Any) -> None:
     [
         ([{"type": "assistant_text"}], Invalid, "bad-block"),
         ([{"type": "mood", "id": "a"}], Invalid, "bad-block"),
+        ([{}], Invalid, "bad-block"),
         ([text("a"), text("a")], UsageError, "bad-block"),
         ([text("a", 1 << 60)], Invalid, "value-refused"),  # type: ignore[arg-type]
         ([{**text("a"), "usage": {1, 2}}], Invalid, "value-refused"),

@@ -86,6 +86,22 @@ def test_what_is_no_component_or_gets_wrong_props_makes_no_session(
     assert not list(tmp_path.glob("agents/*"))
 
 
+def test_wrong_props_of_a_session_that_is_there_leave_it_as_it_is(tmp_path: Path) -> None:
+    """Those of a call of the app, and those of a render, which the log may refuse, too."""
+    with model(lambda _: "ok", "bot"), App(Support, root=tmp_path, provider="bot") as app:
+        session = app.session("one")
+        with pytest.raises(UsageError) as raised:
+            app.session("one", props={"colour": "red"})
+        assert raised.value.kind == "bad-props"
+        for wrong in ({"colour": "red"}, {"tone": object()}):
+            with pytest.raises(AgentsdirError):
+                session.render(wrong).wait(LONG)
+        before = session.paths.log.read_bytes()
+        assert b"props.set" not in before
+        assert session.send("hi").wait(LONG).response == "ok"
+        assert not session.props
+
+
 def test_a_session_has_the_model_and_prompt_of_its_configuration_whoever_made_it(
     tmp_path: Path,
 ) -> None:

@@ -521,6 +521,24 @@ def test_an_ephemeral_run_leaves_no_session_whatever_becomes_of_it(tmp_path: Pat
     assert list((tmp_path / "agents").iterdir()) == []
 
 
+def test_a_turn_for_which_the_system_has_no_thread_is_an_error_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session goes on when there are threads again."""
+
+    def refuses(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with App(ECHO, root=tmp_path) as app:
+        session = app.session()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuses)
+            with pytest.raises(AgentsdirError) as raised:
+                session.send("hello")
+        assert (raised.value.kind, session.executions) == ("no-thread", ())
+        assert session.send("hello").wait(LONG).response == "hello"
+
+
 def test_no_thread_is_left_behind_and_each_has_its_name(tmp_path: Path) -> None:
     """After the app is closed there are those that were there before."""
     before = set(threading.enumerate())
