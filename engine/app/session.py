@@ -637,8 +637,9 @@ class Session:
             if isinstance(error, KeyboardInterrupt | TurnTimeout):
                 self._end_spawns()
             self._close_unused(execution)
-            dropped = isinstance(error, SessionStateError) and error.kind == "dropped"
-            execution.fail(never_began() if dropped and execution.is_aborted else error)
+            # Its message was taken out, or its agent was closed, by the abort.
+            gone = execution.id is None and isinstance(error, SessionStateError | NoSuchAgent)
+            execution.fail(never_began() if gone and execution.is_aborted else error)
         else:
             self._close_unused(execution)
             execution.complete(result)
