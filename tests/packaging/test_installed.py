@@ -125,3 +125,11 @@ def test_schemas_are_found_in_the_installation(installation: Path, tmp_path: Pat
 
     assert run(program, "schema", cwd=tmp_path)
     run(program, "validate", cwd=tmp_path, says="agentsdir: checked")
+
+
+@pytest.mark.feature("A-01", "A-08")
+def test_a_program_uses_the_library(installation: Path, tmp_path: Path) -> None:
+    """With a tool, a runner and a store, so that each part of it is in the wheel."""
+    example = Path(__file__).parents[2] / "examples/repl_runner.py"
+    for code, answer in (("x = 6", "done\n"), ("x * 7", "42\n")):
+        assert run(installation / "python", "-W", "error", example, code, cwd=tmp_path) == answer
