@@ -51,6 +51,14 @@ class EnclosingTurn(NamedTuple):
     turn_id: str
 
 
+def working_directory() -> Path:
+    """Return the working directory; `/` where it is gone, so that a root that is named works."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
 class Environment:
     """Everything that one invocation takes from its process.
 
@@ -113,11 +121,7 @@ class Environment:
             # JSON is UTF-8 whatever the locale says.
             assert isinstance(stream, TextIOWrapper)
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-        try:
-            cwd = Path.cwd()
-        except FileNotFoundError:
-            cwd = Path("/")  # the folder is gone; commands that name their root still work
-        return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, cwd, home)
+        return cls(sys.stdin.buffer, sys.stdout, sys.stderr, variables, working_directory(), home)
 
     def without_status(self) -> AbstractContextManager[None]:
         """Return a context in which no status is drawn at the terminal, and none stands there."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 from agentsdir.adapters import registry
 from agentsdir.adapters.protocol import Host, SessionSpec, deny_all
 from agentsdir.cli.config import provider_config
-from agentsdir.cli.environment import Environment
+from agentsdir.cli.environment import Environment, working_directory
 from agentsdir.cli.services import FreshIds, now, services_of
 from agentsdir.engine.app.agent_session import BaseAgentSandbox, BaseAgentSession
 from agentsdir.engine.app.agent_system import BaseAgentSystem
@@ -196,8 +196,8 @@ class ProgramEnvironment(Environment):
     """
 
     def __init__(self, root: str) -> None:
-        cwd, home = Path.cwd(), Path.home()
-        super().__init__(BytesIO(), StringIO(), StringIO(), os.environ, cwd, home, root)
+        cwd = working_directory()
+        super().__init__(BytesIO(), StringIO(), StringIO(), os.environ, cwd, Path.home(), root)
         self.ask = lambda _question: None
         # What follows from a turn runs in its thread: a process of the command line has none of
         # this program's providers, tools and callbacks.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from agentsdir.engine import create, lookup
@@ -116,7 +115,6 @@ class BaseApp:
         self.store = options.get("store")
         self.max_timeline_entries = options.get("max_timeline_entries")
         self._resolve = options.get("resolve")
-        self._making = RLock()
         self._agent = agent
         self._new = new
         self._callbacks = options.get("callbacks", NO_CALLBACKS)
@@ -159,13 +157,14 @@ class BaseApp:
         what `create_agent` raises.
         """
         self.running.check_open()
-        with self._making:  # two threads make one session, and restore it once
+        with self.sessions.making(name):  # two threads make one session, and restore it once
             paths, made = self._find(name) if name else None, False
             if paths is None:
                 stored = self.store.load(name) if self.store is not None and name else None
                 paths, made = self._create(name, props)
             if made:
-                return self._make(paths, props, callbacks, stored, is_new=True)
+                with self.sessions.making(paths.id):
+                    return self._make(paths, props, callbacks, stored, is_new=True)
         return self.session_of(paths, props=props, callbacks=callbacks)
 
     def session_of(
@@ -184,7 +183,7 @@ class BaseApp:
             callbacks: the same.
             is_new: whether the agent was just made.
         """
-        with self._making:
+        with self.sessions.making(paths.id):
             known = self.sessions.get(paths.id)
             if known is None:
                 state = read_agent(paths).state

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from threading import Event, Lock, Thread
+from contextlib import contextmanager
+from threading import Event, Lock, RLock, Thread
 from typing import TYPE_CHECKING
 from weakref import WeakMethod, WeakValueDictionary
 
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agentsdir.engine.app.session import Session
+
+
+class _Making:
+    """A session that is made: the lock, and how many threads hold it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.threads = 0
 
 
 class SessionRegistry:
@@ -39,6 +48,7 @@ class SessionRegistry:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._known: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._used: dict[str, float] = {}
+        self._making: dict[str, _Making] = {}
         self._closed = Event()
         if idle_timeout is not None:
             # A daemon that knows the registry weakly: it keeps neither the process nor this alive.
@@ -55,6 +65,28 @@ class SessionRegistry:
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._sessions
+
+    @contextmanager
+    def making(self, key: str) -> Iterator[None]:
+        """Hold off other threads that make the session of a name or an id in the block.
+
+        Sessions of other keys are made meanwhile: what a store, a runner or a callback does for
+        one may take long, or wait for the turn of another one. An empty key holds off none.
+        """
+        if not key:
+            yield
+            return
+        with self._lock:
+            making = self._making.setdefault(key, _Making())
+            making.threads += 1
+        try:
+            with making.lock:
+                yield
+        finally:
+            with self._lock:
+                making.threads -= 1
+                if not making.threads:
+                    del self._making[key]
 
     def get(self, session_id: str) -> Session | None:
         """Return the session that has an id, if the registry or the program holds it."""

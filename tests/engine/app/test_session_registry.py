@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gates import ECHO, GATED, LONG, gated, wait_for
 
-from agentsdir import App
+from agentsdir import App, Call, Callbacks, FileSessionStore, Session
 from agentsdir.formats.errors import AgentsdirError, SessionStateError
 
 GETS = """
@@ -44,6 +44,61 @@ def test_twenty_threads_and_four_processes_that_ask_at_once_make_one_agent(tmp_p
     assert said == {sessions[0].id}
     assert [process.returncode for process in processes] == [0] * 4
     assert len(list((tmp_path / "agents").iterdir())) == 1
+
+
+def test_a_session_that_takes_long_to_be_made_holds_up_no_other(tmp_path: Path) -> None:
+    """As one whose store waits; two threads that ask for that one still get the same."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    class Waits(FileSessionStore):
+        def load(self, session_id: str) -> dict[str, Any] | None:
+            if session_id == "slow":
+                asked.set()
+                assert go_on.wait(LONG)
+            return super().load(session_id)
+
+    with (
+        App(ECHO, root=tmp_path / "root", store=Waits(tmp_path / "store")) as app,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        slow = [pool.submit(app.session, "slow") for _ in range(2)]
+        assert asked.wait(LONG)
+        assert app.session("quick").send("hello").wait(LONG).response == "hello"
+        go_on.set()
+        first, second = (one.result(LONG) for one in slow)
+        assert first is second
+
+
+def test_a_callback_of_a_new_session_may_wait_for_a_turn_that_makes_another(
+    tmp_path: Path,
+) -> None:
+    """The turn works in a thread of its own."""
+
+    def create(session: Session) -> None:
+        if session.name == "main":
+            session.send.use(asks)("welcome").wait(LONG)
+
+    def asks(call: Call, next_: Any) -> Any:
+        app.session("helper")
+        return next_(call)
+
+    callbacks = Callbacks(on_session_create=create)
+    with App(ECHO, root=tmp_path, callbacks=callbacks) as app, ThreadPoolExecutor(1) as pool:
+        session = pool.submit(app.session, "main").result(LONG)
+        assert {one.name for one in app.sessions} == {"main", "helper"}
+        assert session.timeline.history[-1]["content"] == "welcome"
+
+
+def test_an_app_works_where_the_working_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names its root."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with App(ECHO, root=tmp_path / "root") as app:
+        assert app.session().send("hello").result.response == "hello"
 
 
 def test_only_a_whole_name_or_id_is_a_session_that_is_there(tmp_path: Path) -> None:
