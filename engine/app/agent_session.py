@@ -36,7 +36,8 @@ if TYPE_CHECKING:
         TranscriptReader,
     )
     from agentsdir.engine.app.execution import Execution
-    from agentsdir.engine.app.session import Input, Session
+    from agentsdir.engine.app.prompt import Input
+    from agentsdir.engine.app.session import Session
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.create import NewAgent
     from agentsdir.engine.services import Services

@@ -8,7 +8,8 @@ from agentsdir.engine import create, lookup
 from agentsdir.engine.app.component import AgentConfig, config_of, with_props
 from agentsdir.engine.app.execution import Execution, RunningExecutions
 from agentsdir.engine.app.persistence import resolved, restore
-from agentsdir.engine.app.session import NO_CALLBACKS, Input, Session, SessionOptions
+from agentsdir.engine.app.session import Session
+from agentsdir.engine.app.session_options import NO_CALLBACKS, SessionOptions
 from agentsdir.engine.app.session_registry import SessionRegistry
 from agentsdir.engine.close import remove_agent
 from agentsdir.formats import ids
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from agentsdir.engine.app.component import Agent
     from agentsdir.engine.app.persistence import ResolveContext
     from agentsdir.engine.app.procedures import Middleware
+    from agentsdir.engine.app.prompt import Input
     from agentsdir.engine.app.session_store import SessionStore, Snapshot
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.create import NewAgent

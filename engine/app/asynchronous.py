@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from agentsdir.engine.app.app import BaseApp
     from agentsdir.engine.app.execution import Execution
     from agentsdir.engine.app.procedures import Middleware, Procedure
-    from agentsdir.engine.app.session import Input, Session
+    from agentsdir.engine.app.prompt import Input
+    from agentsdir.engine.app.session import Session
     from agentsdir.engine.callbacks import Callbacks
     from agentsdir.engine.result import TurnResult
     from agentsdir.formats.blocks import StreamEvent

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock, RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import ProviderSettings, settings_of
 from agentsdir.engine import cancel, close, dispatcher, in_turn
 from agentsdir.engine.app.component import AgentConfig, check_props, config_of, with_props
 from agentsdir.engine.app.execution import Execution, never_began
 from agentsdir.engine.app.persistence import persist
 from agentsdir.engine.app.procedures import composed, runs_at_once, runs_beside, runs_turn
+from agentsdir.engine.app.prompt import Input, content_of
+from agentsdir.engine.app.session_options import NO_CALLBACKS, SessionOptions, changes_to
 from agentsdir.engine.app.session_timeline import SessionTimeline
 from agentsdir.engine.data import set_data, set_props
-from agentsdir.engine.extensions import NO_EXTENSIONS, Extensions
+from agentsdir.engine.extensions import Extensions
 from agentsdir.engine.hooks import message_to_send
-from agentsdir.engine.inbox import PERSON, Message, drop_message, part_flaw, text_message
-from agentsdir.engine.providers import find_provider
+from agentsdir.engine.inbox import PERSON, Message, drop_message
 from agentsdir.engine.runner import runner_errors
-from agentsdir.engine.settings import Changes, change_settings, current_settings
+from agentsdir.engine.settings import Changes, change_settings
 from agentsdir.engine.snapshots import inspection, snapshot
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.timeline import Timeline
@@ -34,14 +32,13 @@ from agentsdir.formats.errors import (
     NoSuchAgent,
     SessionStateError,
     TurnTimeout,
-    UsageError,
 )
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import BaseApp
@@ -51,106 +48,15 @@ if TYPE_CHECKING:
     from agentsdir.engine.result import TurnResult
     from agentsdir.engine.runner import ExecutionRunner
     from agentsdir.engine.services import Services
-    from agentsdir.engine.settings import CurrentSettings
     from agentsdir.engine.snapshots import Inspection
     from agentsdir.engine.tools import Tool
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.log import Position
     from agentsdir.formats.store.state import AgentState
 
-NO_CALLBACKS = NO_EXTENSIONS.callbacks
-Input: TypeAlias = str | list[str | dict[str, Any]] | Mapping[str, Any]
-"""A prompt: a text, a list of text and image parts, ``{"content": …}`` or ``{"messages": […]}``."""
-
-
-def content_of(given: Input) -> list[dict[str, Any]]:
-    """Return a prompt as the content of one message; several messages are joined to one.
-
-    Raises `UsageError` (kind ``bad-prompt``) for what is none.
-    """
-    if isinstance(given, Mapping):
-        messages = given.get("messages")
-        if isinstance(messages, list) and messages:
-            return [part for message in messages for part in content_of(message)]
-        if given.get("role", "user") != "user":
-            raise _no_prompt("only a user's messages are sent")
-        given = given.get("content", [])
-    if isinstance(given, str) and given:
-        return text_message(given)
-    if not isinstance(given, list) or not given:
-        raise _no_prompt("a text, or a list of text and image parts")
-    parts = [text_message(part)[0] if isinstance(part, str) else part for part in given]
-    for number, part in enumerate(parts):
-        if (flaw := part_flaw(part)) is not None:
-            raise _no_prompt(f"part {number}: {flaw}")
-    return parts
-
-
-def _no_prompt(why: str) -> UsageError:
-    return UsageError(f"this is no prompt: {why}", kind="bad-prompt")
-
-
-def changes_to(config: AgentConfig, has: CurrentSettings, heeds: ProviderSettings) -> Changes:
-    """Return what differs in the settings of an agent from what a configuration says.
-
-    Only what a configuration sets is looked at: its empty fields leave those of the agent. What
-    its provider does not heed makes no difference, as for a new agent.
-    """
-    wanted: dict[str, Any] = {
-        "cwd": config.cwd,
-        "model": config.model if heeds.model else "",
-        "system_prompt": config.system if heeds.system_prompt else "",
-        "permission_mode": config.permission_mode,
-        "fallbacks": list(config.fallbacks),
-    }
-    differ = {
-        name: value for name, value in wanted.items() if value and value != getattr(has, name)
-    }
-    return Changes(**differ)
-
-
-def _heeded(state: AgentState) -> ProviderSettings:
-    try:
-        return settings_of(find_provider(state)[1])
-    except AgentsdirError:  # the turn says so, unless another provider stands in
-        return ProviderSettings(model=False, system_prompt=False)
-
 
 def _nothing() -> None:
     pass
-
-
-class SessionOptions(NamedTuple):
-    """How a session runs, beside what its component says.
-
-    Attributes:
-        callbacks: called after those of the app; a child has none, and the app's neither.
-        runner: None for none.
-        ephemeral: whether it ends with its turn.
-        defaults: has the provider, model and limit of a configuration that says none.
-        overrides: has those in place of what a configuration says.
-    """
-
-    callbacks: Callbacks = NO_CALLBACKS
-    runner: ExecutionRunner | None = None
-    ephemeral: bool = False
-    defaults: AgentConfig = AgentConfig()
-    overrides: AgentConfig = AgentConfig()
-
-    def over(self, config: AgentConfig) -> AgentConfig:
-        """Return a configuration with what goes before and after it.
-
-        A provider of this program is registered: the log has only its name.
-        """
-        first, last = self.overrides, self.defaults
-        provider = first.provider or config.provider or last.provider
-        model = first.model or config.model
-        if last.provider in ("", provider):  # another one would not know the model
-            model = model or last.model
-        if not isinstance(provider, str):
-            registry.register(provider)
-        limit = first.max_ticks or config.max_ticks or last.max_ticks
-        return replace(config, provider=provider, model=model, max_ticks=limit)
 
 
 class Session:
@@ -773,7 +679,7 @@ class Session:
         config = self._config()
         if config != self._applied:
             state = self._state()
-            changes = changes_to(config, current_settings(self.paths, state), _heeded(state))
+            changes = changes_to(config, self.paths, state)
             if changes != Changes():
                 change_settings(services, self.paths, changes, wait=locks.FOREVER)
             self._applied = config

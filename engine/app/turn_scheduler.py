@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from agentsdir.adapters.protocol import Architecture
     from agentsdir.engine.app.app import SharedOptions
-    from agentsdir.engine.app.session import Input, Session
+    from agentsdir.engine.app.prompt import Input
+    from agentsdir.engine.app.session import Session
     from agentsdir.engine.create import NewAgent
     from agentsdir.engine.restore import Restored
     from agentsdir.engine.services import Services
