@@ -131,6 +131,8 @@ def _one_after_the_other(
     if changed is False:
         return False
     changed = value if changed is None or changed is True else changed
+    if isinstance(changed, str):  # a prompt; each gets one as its parts
+        changed = checked_content(changed) or changed
     again = settled(then(of, changed))
     return changed if again is None or again is True else again
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 _awaited: set[str] = set()
-"""Messages of spawned agents that threads of this process are about to run."""
+"""Messages whose results threads of this process wait for."""
 # No thread of a forked child is.
 os.register_at_fork(after_in_child=_awaited.clear)
 _GLANCE = 0.1
@@ -123,14 +123,16 @@ def send_message(
             check_folder(paths, known)
         callbacks = options.extensions.session_callbacks(services, paths)
         message = message_to_send(services, paths, callbacks.before_send(message))
-        queued = enqueue_and_read(services, paths, message, known)
-        dispatcher.known[paths.id] = queued.state
-        if options.on_queued is not None:
-            options.on_queued(queued.message_id)
-        after = callbacks.after_send
-        return dispatcher.run_until(
-            paths, queued.message_id, options, wait=limits.turn, on_result=after
-        )
+        message_id = message.id or services.ids.agent()
+        with awaiting(message_id):
+            queued = enqueue_and_read(services, paths, message, known, new_id=message_id)
+            dispatcher.known[paths.id] = queued.state
+            if options.on_queued is not None:
+                options.on_queued(message_id)
+            after = callbacks.after_send
+            return dispatcher.run_until(
+                paths, message_id, options, wait=limits.turn, on_result=after
+            )
 
 
 def run_inbox(
@@ -144,8 +146,9 @@ def run_inbox(
 ) -> list[TurnResult]:
     """Run all messages of an agent's inbox; if there are none, one turn without a message.
 
-    A turn that fails does not stop the next message. Arguments and errors of `send_message`; of
-    several failures the last one is raised.
+    Those that other threads of this process wait for do not count, as these run them: such a
+    message is run only on the way to a later one. A turn that fails does not stop the next message.
+    Arguments and errors of `send_message`; of several failures the last one is raised.
     """
     _check(services, paths, options)
     with services.disk.synced_at_end():
@@ -174,9 +177,10 @@ def run_until(
 
 @contextmanager
 def awaiting(message_id: str) -> Iterator[None]:
-    """Keep this process from running a spawned agent's message on the way: the caller runs it.
+    """Keep other threads from running a message for its own sake: the caller runs it.
 
-    Else a turn of its parent that ends meanwhile would run it, with none of the caller's options.
+    Else a turn of a spawned agent's parent that ends meanwhile would run it, or `run_inbox`, with
+    none of the caller's options.
     """
     _awaited.add(message_id)
     try:
@@ -375,13 +379,16 @@ class Dispatcher:
         done: list[TurnResult] = []
         with hold_turn(paths, wait=wait) as held, self._services.disk.synced_at_end():
             state = self._current(paths, held)
-            if not state.pending:
+            if not _has_unawaited(state):
                 _check_needs_no_prompt(paths, state)
                 done.append(self._run_turn(paths, state, held, None, options))
                 state = self._current(paths, held)
-            while state.pending:
-                result = self._run_message(paths, state, held, state.pending[0], options)
-                done += [result] if result is not None else []
+            while _has_unawaited(state):
+                message = state.pending[0]
+                is_own = message["messageId"] not in _awaited
+                chosen = options if is_own else self._before(options, message["messageId"])
+                result = self._run_message(paths, state, held, message, chosen)
+                done += [result] if is_own and result is not None else []
                 state = self._current(paths, held)
         self._remove_if_finished(paths, state)
         if not done:
@@ -504,7 +511,7 @@ class Dispatcher:
                 self._deferred.append(partial(self._run_sent, sent["to"], sent["messageId"]))
 
     def _run_sent(self, agent_id: str, message_id: str) -> None:
-        with suppress(NoSuchAgent):  # the agent was removed meanwhile, with its inbox
+        with suppress(NoSuchAgent):
             self._run_queued(QueuedMessage(self._services.layout.agent(agent_id), message_id))
 
     def _run_queued(self, queued: QueuedMessage) -> None:
@@ -519,6 +526,8 @@ class Dispatcher:
             self._run_until(queued.paths, queued.message_id, options, locks.FOREVER)
         except (NotRecorded, Uncertain):
             raise
+        except NoSuchAgent:
+            pass  # it was removed meanwhile, with its inbox
         except AgentsdirError as error:
             self._services.notify_user(
                 f"message {queued.message_id} waits for {queued.paths.id}: {error.message}"
@@ -567,6 +576,11 @@ class Dispatcher:
             self._on_others()
 
 
+def _has_unawaited(state: AgentState) -> bool:
+    """Return whether a message waits that no other thread of this process runs."""
+    return any(message["messageId"] not in _awaited for message in state.pending)
+
+
 def _check_needs_no_prompt(paths: AgentPaths, state: AgentState) -> None:
     if find_provider(state)[1].runs_program:
         raise UsageError(
@@ -582,10 +596,19 @@ def _recorded_or_failed(
     """Return the result of a message that another process ran, with all callbacks called."""
     session = options.extensions.session_callbacks(services, paths)
     callbacks = TurnCallbacks(options.extensions.callbacks, session, options.on_event)
+    began: str | None = None
+
+    def begin(turn_id: str) -> None:
+        nonlocal began
+        began = turn_id
+        callbacks.begin(turn_id)
+        if options.on_recorded is not None:
+            options.on_recorded(turn_id)
+
     try:
-        result = recorded_result(paths, message_id, callbacks.take, callbacks.begin)
+        result = recorded_result(paths, message_id, callbacks.take, begin)
     except AgentsdirError as error:
-        result = TurnResult(message_id, None, "failed", "", None, None, error=error)
+        result = TurnResult(message_id, began, "failed", "", None, None, error=error)
     callbacks.end(result, result.error)
     return result
 

@@ -111,11 +111,19 @@ def enqueue(services: Services, paths: AgentPaths, message: Message) -> str:
 
 
 def enqueue_and_read(
-    services: Services, paths: AgentPaths, message: Message, known: AgentState | None = None
+    services: Services,
+    paths: AgentPaths,
+    message: Message,
+    known: AgentState | None = None,
+    *,
+    new_id: str = "",
 ) -> Enqueued:
     """Put a message into an agent's inbox as `enqueue` does; return the agent's state, too.
 
-    `known` is a state to read on from.
+    Args:
+        known: a state to read on from.
+        new_id: of a message without an id, where the caller has made one; the log is not searched
+            for it.
     """
     if message.id and not ids.is_agent_id(message.id):
         raise UsageError(
@@ -130,6 +138,7 @@ def enqueue_and_read(
                     kind="message-differs",
                 )
             return Enqueued(message.id, writer.state)
+        message = message._replace(id=message.id or new_id)
         return Enqueued(append_message(writer, services, message), writer.state)
 
 

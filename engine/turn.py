@@ -546,6 +546,7 @@ class TurnOptions(NamedTuple):
         before_start: called when the turn has its slot. What it raises keeps it from beginning.
         on_start: called with the turn's id when its `turn.start` is in the log. What it raises ends
             the turn.
+        on_recorded: called with the turn's id where another process has run the turn.
         on_end: called with the result when the turn has ended.
         on_others: called when the turns of other agents that result from this one have gone on: now
             and then, and after each event of those that this process runs.
@@ -562,6 +563,7 @@ class TurnOptions(NamedTuple):
     on_queued: Callable[[str], None] | None = None
     before_start: Callable[[], None] | None = None
     on_start: Callable[[str], None] | None = None
+    on_recorded: Callable[[str], None] | None = None
     on_end: Callable[[TurnResult], None] | None = None
     on_others: Callable[[], None] | None = None
     reports: bool = True

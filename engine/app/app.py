@@ -240,8 +240,8 @@ class BaseApp:
         """
         if self.running.is_forked:
             return
-        self.sessions.close()
         self.running.close(abort=abort)
+        self.sessions.close()
         for session in self.sessions:
             self._put_out(session)
             self.sessions.forget(session)
@@ -273,12 +273,11 @@ class BaseApp:
         except NoSuchAgent:
             return None
         except UsageError as error:
-            # Subagents may have the name as well.
-            key = [lookup.name_key(None, name)]
-            found = lookup.find_by_key(layout, key) if error.kind == "ambiguous" else None
-            if found is None:
+            if error.kind != "ambiguous" or ids.is_session_id(ids.undashed(name)):
                 raise
-            return found[0].paths
+            # Closed ones and subagents may have the name as well, and ids may begin with it.
+            found = lookup.find_by_key(layout, [lookup.name_key(None, name)])
+            return None if found is None else found[0].paths
         is_named = state.name == name
         if is_named and state.parent is not None:
             return None

@@ -48,6 +48,7 @@ class Execution:
         self.children = False
         self._earlier = earlier
         self._is_queued = False
+        self._is_queuing = False
         self._is_queued_or_done = Event()
         self._spawned: SpawnedEvents | None = None
         self._looking = Lock()
@@ -154,9 +155,13 @@ class Execution:
         """Ask the turn to end, with those of its children; it does not wait for that.
 
         A turn that has not begun never does: its message is taken out of the inbox, and the result
-        is there at once. A turn that has ended stays as it is.
+        is there at once, or as soon as a message that is just being queued is there. A turn that
+        has ended stays as it is.
         """
-        self._aborted = self._aborted or reason or "interrupt"
+        with self._changed:
+            self._aborted = self._aborted or reason or "interrupt"
+            if self._is_queuing:
+                return  # what queues it takes it back: another process may be quicker
         if not self.is_done and self.session.end_turn(self, reason):
             self.fail(never_began())
 
@@ -201,9 +206,17 @@ class Execution:
         finally:
             _own.reset(before)
 
+    def queues(self) -> None:
+        """Begin to put the message into the inbox. Raises as `begins` does."""
+        with self._changed:
+            self.begins()
+            self._is_queuing = True
+
     def queued(self, message_id: str | None) -> None:
         """Take the message's id; None where there is no message."""
-        self._message_id = message_id
+        with self._changed:
+            self._message_id = message_id
+            self._is_queuing = False
         self._is_queued = True
         self._is_queued_or_done.set()
 
@@ -256,6 +269,10 @@ class Execution:
         self._turn_id = turn_id
         if self._aborted is not None:
             raise TurnCancelled("interrupt")
+
+    def recorded(self, turn_id: str) -> None:
+        """Take the id of a turn that another process has run, and the log has."""
+        self._turn_id = turn_id
 
     def add(self, event: StreamEvent) -> None:
         """Take a stream event. None comes after the end."""

@@ -29,6 +29,7 @@ from agentsdir.engine.timeline import Timeline
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import (
     AgentsdirError,
+    Interruption,
     NoSuchAgent,
     SessionStateError,
     TurnTimeout,
@@ -278,13 +279,15 @@ class Session:
         """
         content = content_of(input)
         execution.children = children
-        return self._run(
-            call,
-            execution,
-            lambda services, options, _begin: dispatcher.send_message(
-                services, self.paths, Message(content, sender), options, nested=self.is_nested
-            ),
-        )
+        message = Message(content, sender)
+
+        def run(services: Services, options: TurnOptions, _begin: Callable[[], None]) -> TurnResult:
+            execution.queues()
+            return dispatcher.send_message(
+                services, self.paths, message, options, nested=self.is_nested
+            )
+
+        return self._run(call, execution, run)
 
     @runs_turn
     def render(
@@ -467,9 +470,24 @@ class Session:
             if execution.child is not None:
                 close.close(services, session.paths)
             elif execution.message_id is not None:
-                drop_message(services, session.paths, execution.message_id)
+                return session._take_back(services, execution.message_id, reason)
         except (SessionStateError, NoSuchAgent):
             # It has ended, or begins just now and ends itself: `Execution.started`.
+            return False
+        return True
+
+    def _take_back(self, services: Services, message_id: str, reason: str = "") -> bool:
+        """Take a message out of the inbox; return whether its turn never begins.
+
+        A turn that another process runs is asked to end, and the log has its result.
+        """
+        try:
+            drop_message(services, self.paths, message_id)
+        except (SessionStateError, NoSuchAgent):
+            with suppress(SessionStateError, NoSuchAgent):
+                turn = self._state().open_turn
+                if turn is not None and message_id in turn["messageIds"]:
+                    cancel.interrupt(services, self.paths, reason, turn_id=turn["turnId"])
             return False
         return True
 
@@ -600,8 +618,15 @@ class Session:
             try:
                 begin()
             except BaseException:  # it was aborted, or the component fails: no turn is to come
-                with suppress(SessionStateError, NoSuchAgent):
-                    drop_message(services, self.paths, message_id)
+                if self._take_back(services, message_id):
+                    raise
+
+        def before_start() -> None:
+            try:
+                execution.begins()
+            except Interruption:
+                if execution.message_id is not None:  # or another process might run it
+                    self._take_back(services, execution.message_id)
                 raise
 
         take(self._config() if execution.waits else self._configure(services))
@@ -619,8 +644,9 @@ class Session:
                 timeline=self._timeline,
             ),
             on_queued=queued,
-            before_start=execution.begins,
+            before_start=before_start,
             on_start=execution.started,
+            on_recorded=execution.recorded,
         )
         if execution.children or self._runs_program:
             # What runs in other processes may spawn.

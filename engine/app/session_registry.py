@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
-from threading import Event, Lock, RLock, Thread
+from threading import Event, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING
 from weakref import WeakMethod, WeakValueDictionary
 
@@ -50,11 +50,12 @@ class SessionRegistry:
         self._used: dict[str, float] = {}
         self._making: dict[str, _Making] = {}
         self._closed = Event()
+        self._sweeper: Thread | None = None
         if idle_timeout is not None:
             # A daemon that knows the registry weakly: it keeps neither the process nor this alive.
-            sweep = WeakMethod(self.sweep)
-            target = _sweep_now_and_then
-            Thread(target=target, args=(sweep, self._closed, idle_timeout), daemon=True).start()
+            given = (WeakMethod(self.sweep), self._closed, idle_timeout)
+            self._sweeper = Thread(target=_sweep_now_and_then, args=given, daemon=True)
+            self._sweeper.start()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -132,8 +133,10 @@ class SessionRegistry:
         return self._put_out_all(idle)
 
     def close(self) -> None:
-        """End the sweeps."""
+        """End the sweeps, and wait until the one that runs has ended."""
         self._closed.set()
+        if self._sweeper is not None and self._sweeper is not current_thread():
+            self._sweeper.join()
 
     def _beyond(self, most: int) -> dict[Session, float]:
         """Return the sessions to put out, so that there are `most`: never the one used last."""

@@ -518,6 +518,19 @@ def test_of_merged_callbacks_the_second_gets_what_the_first_made() -> None:
     assert seen == [2, 3] * 3
 
 
+def test_the_second_gets_a_prompt_as_parts_whatever_the_first_returned(stage: Any) -> None:
+    """A text of the first is content for the second."""
+    paths, seen = stage.new(), []
+    app = Callbacks(on_before_send=lambda _session, content: content[0]["text"] + "!")
+    session = Callbacks(on_before_send=lambda _session, content: seen.append(content))
+
+    send(stage, paths, app.merged(session))
+
+    assert seen == [[{"type": "text", "text": "hi!"}]]
+    (message,) = [r for r in stage.log(paths) if r["event"] == "message.enqueued"]
+    assert message["data"]["content"] == seen[0]
+
+
 def test_the_first_that_answers_decides_about_a_tool_call() -> None:
     """The session is asked where the app has no answer."""
     yes, no, pass_on = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,11 @@ class Turn:
 
 @dataclass
 class Life:
-    """What one log says."""
+    """What one log says; `dropped` are messages that senders have taken back."""
 
     agent: str
     log: list[Record]
+    dropped: Collection[str] = ()
     faults: list[str] = field(default_factory=list)
     messages: dict[str, Any] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
@@ -106,7 +107,8 @@ class Life:
             self.fault(f"message {message} was delivered and never enqueued")
         self.delivered[message] = outcome
         ends = [turn.end for turn in self.turns.values() if turn.message == message]
-        if ends != [outcome] and not (not ends and self.closed and outcome == "aborted"):
+        may_have_none = outcome == "aborted" and (self.closed or message in self.dropped)
+        if ends != [outcome] and not (may_have_none and not ends):
             self.fault(f"message {message} is delivered as {outcome}, and its turns are {ends}")
 
     def check_order(self) -> None:
@@ -128,12 +130,39 @@ class Life:
         ]  # fmt: skip
 
 
-def faults(house: House, slots: int) -> list[str]:
-    """Return everything that is wrong in a house in which nothing runs nor waits any more."""
-    found = faults_of(house.logs(), slots)
+def faults(house: House, slots: int, dropped: Collection[str] = ()) -> list[str]:
+    """Return everything that is wrong in a house in which nothing runs nor waits any more.
+
+    Args:
+        dropped: messages that may have no turn, as their senders have taken them back.
+    """
+    found = faults_of(house.logs(), slots, dropped)
     if (most := house.most_at_once()) > slots:
         found.append(f"{most} turns at once, by the provider's count, on {slots} slots")
     return [*found, *flaws(house.do("validate").out)]
+
+
+def call_faults(house: House) -> list[str]:
+    """Return what is wrong with the tool calls that `throng.carry_out` has noted.
+
+    Each is carried out once, and its result is in the log of its turn, but where the turn was ended
+    before.
+    """
+    lines = (house.home / "calls").read_text().splitlines()
+    calls = {(turn, call) for turn, call in map(str.split, lines)}
+    found = [f"{line} was carried out {count} times" for line, count in Counter(lines).items()
+             if count > 1]  # fmt: skip
+    records = [record for log in house.logs().values() for record in log]
+    results = {
+        (record["data"]["turn_id"], record["data"]["block"]["toolUseId"].rpartition(":")[2])
+        for record in records
+        if record["event"] == "block" and record["data"]["block"]["type"] == "tool_result"
+        and not record["data"]["block"].get("synthetic")
+    }  # fmt: skip
+    aborted = {r["data"]["turn_id"] for r in records if r["event"] == "turn.aborted"}
+    found += [f"{call} of {turn} has no result" for turn, call in calls - results
+              if turn not in aborted]  # fmt: skip
+    return [*found, *(f"{call} of {turn} was not made" for turn, call in results - calls)]
 
 
 def flaws(validated: str) -> list[str]:
@@ -142,9 +171,11 @@ def flaws(validated: str) -> list[str]:
     return [line for line in lines if ".stream: transcript-unlisted" not in line]
 
 
-def faults_of(logs: dict[str, list[Record]], slots: int) -> list[str]:
+def faults_of(
+    logs: dict[str, list[Record]], slots: int, dropped: Collection[str] = ()
+) -> list[str]:
     """Return what is wrong with the logs themselves."""
-    lives = {agent: Life(agent, log) for agent, log in logs.items()}
+    lives = {agent: Life(agent, log, dropped) for agent, log in logs.items()}
     found: list[str] = []
     for life in lives.values():
         life.check_order()

@@ -176,6 +176,24 @@ def test_a_session_is_closed_inside_of_its_own_turn(tmp_path: Path, callback: st
         assert session.status == "closed"
 
 
+def test_a_render_leaves_the_messages_of_later_calls_to_them(app: App, gate: Gate) -> None:
+    """And runs those that nothing waits for; each callback is called once for a turn."""
+    done: list[Any] = []
+    session = app.session(callbacks=Callbacks(on_complete=done.append))
+    first = session.send("first")
+    gate.wait_for("first")
+    rendered, second = session.render(), session.send("second")
+    wait_for(lambda: len(session.queued_messages) == 1)
+    gate.go()
+
+    results = [one.wait(LONG) for one in (first, rendered, second)]
+
+    assert [result.response for result in results] == ["first", "", "second"]
+    assert [result.turn_id for result in done] == [result.turn_id for result in results]
+    session.queue("third")
+    assert session.render().wait(LONG).response == "third"
+
+
 # Ending early.
 
 
@@ -256,6 +274,49 @@ def test_a_turn_that_waits_for_a_slot_is_aborted_at_once(tmp_path: Path) -> None
         assert running.result.response == "runs"
         assert outcomes(other.paths) == ["aborted", "completed"]
     assert [endings(other.paths), gate.prompts] == [["complete"], ["runs", "then"]]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_an_abort_of_a_turn_that_another_program_runs_has_what_the_log_says(
+    app: App, gate: Gate, runs: bool
+) -> None:
+    """One that runs is asked to end; one that has ended stays as it is."""
+    may_go = threading.Event()
+
+    def lingers(call: Any, next_: Any) -> Any:
+        try:
+            return next_(call)
+        finally:
+            assert may_go.wait(LONG)
+
+    session = app.session()
+    if not runs:
+        gate.go()
+    first = session.send.use(lingers)("first")
+    gate.wait_for("first")
+    second = session.send("second")
+    wait_for(lambda: second.message_id)
+    with App(GATED, root=session.paths.folder.parent.parent) as other:
+        if runs:
+            wait_for(lambda: session.queued_messages)
+            first.abort()
+        third = other.session(session.id).send("third")
+        gate.wait_for("second")
+        if not runs:
+            third.wait(LONG)
+        second.abort()
+        gate.go()
+        third.wait(LONG)
+        may_go.set()
+        if runs:
+            assert kind_of(second) == "turn-aborted"
+        else:
+            assert second.wait(LONG).response == "second"
+    started = [one["data"] for one in logged(session.paths) if one["event"] == "turn.start"]
+    assert second.id == started[1]["turn_id"]
+    assert endings(session.paths) == (
+        ["aborted", "aborted", "complete"] if runs else ["complete"] * 3
+    )
 
 
 def test_a_render_that_is_aborted_leaves_the_messages_that_it_has_not_begun(

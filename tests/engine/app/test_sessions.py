@@ -26,6 +26,18 @@ def test_a_name_means_the_same_session_in_memory_and_on_disk(tmp_path: Path) -> 
         assert (again.id, again.name) == (first.id, "user-123")
 
 
+def test_a_name_that_was_closed_before_is_of_a_new_session_each_time(tmp_path: Path) -> None:
+    """However many closed ones have it."""
+    with App(ECHO, root=tmp_path) as app:
+        made = []
+        for _ in range(3):
+            made.append(app.session("user-123"))
+            made[-1].close()
+        again = app.session("user-123")
+        assert len({session.id for session in (*made, again)}) == 4
+        assert app.session("user-123") is again
+
+
 def test_a_send_is_a_turn_whose_events_and_result_come_from_one_handle(tmp_path: Path) -> None:
     """The handle has all events, and the answer."""
     with App(ECHO, root=tmp_path) as app:
