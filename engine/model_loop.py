@@ -109,6 +109,7 @@ class ModelLoop:
         self._running: list[_Execution] = []
         self._answered: set[str] = set()
         self._signal = Event()
+        self._is_over = False
         self.is_limited = False
 
     def events(self, content: Content) -> Iterator[StreamEvent]:
@@ -148,6 +149,7 @@ class ModelLoop:
     def stop(self) -> None:
         """Let handlers that still run know that nothing waits for them."""
         self._signal.set()
+        self._is_over = True
 
     def _request(self, content: Content, results: tuple[Block, ...], number: int) -> ModelRequest:
         tools = self._extensions.tools.values()
@@ -274,7 +276,8 @@ class ModelLoop:
             raise UsageError(f"a tool emitted what is no JSON: {error.message}") from error
         if not isinstance(shown, dict) or not _OF_THE_BLOCK.isdisjoint(shown):
             raise UsageError("a tool emits an object of fields, which do not name another block")
-        self._news.put(blocks.block_update(one.handle, shown, MAIN))
+        if not self._is_over:
+            self._news.put(blocks.block_update(one.handle, shown, MAIN))
 
     def _wait(self) -> Iterator[StreamEvent]:
         """Yield what handlers emitted, and the results of those that have returned, in order."""
@@ -283,8 +286,8 @@ class ModelLoop:
             news.append(self._news.get(timeout=signals.PAUSE))
         # Before the rest is taken: what they emitted is there by then.
         returned = [one for one in self._running if one.output is not None]
-        while not self._news.empty():
-            news.append(self._news.get())
+        # No more than these, of a handler that emits without end.
+        news += [self._news.get() for _ in range(self._news.qsize())]
         yield from (event for event in news if event is not None)
         for one in returned:
             self._running.remove(one)

@@ -167,6 +167,13 @@ class TimelineFold:
         return {"block": block}
 
 
+def _with_source(block: Any) -> Any:
+    """Return a block of a program, which is of no file, with the field that says so."""
+    if not isinstance(block, dict) or "source" in block or role_of(block) is None:
+        return block  # one of a newer version, whose type is not known, stays as it is
+    return {**block, "source": None}
+
+
 def _is_superseded(block: Block) -> bool:
     return block.get("superseded") is True
 
@@ -258,7 +265,7 @@ class Timeline:
         while True:
             before = self._entries()
             given = repr(copies(before))  # `==` takes 1 for true
-            wanted = list(change(copies(before)))
+            wanted = [_with_source(block) for block in change(copies(before))]
             jsontext.encode(wanted)
             if len({block_key(block) for block in wanted}) < len(wanted):
                 raise UsageError("a block stands twice in a timeline", kind="bad-block")

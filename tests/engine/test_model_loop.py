@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -618,6 +619,23 @@ def test_a_call_for_which_the_system_has_no_thread_is_a_result_that_is_an_error(
         monkeypatch.setattr(threading.Thread, "start", refuses)
         assert run_turn(stage, paths, add).response == "so"
     assert [block["isError"] for block in logged(stage, paths) if "isError" in block] == [True]
+
+
+def test_what_a_handler_shows_after_its_turn_is_not_kept(stage: Any) -> None:
+    """As one that was left behind and goes on; nothing takes it any more."""
+    contexts: list[Any] = []
+    keep = create_tool("keep", {"type": "object"}, lambda _, context: contexts.append(context))
+    with model(lambda request: "so" if request.results else [ToolCall("keep", {})]):
+        run_turn(stage, stage.new(provider=MODEL), keep)
+
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            contexts[0].emit({"shown": f"{number}" * 1000})
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000
 
 
 def test_an_agent_that_carries_out_its_own_calls_yields_their_results(stage: Any) -> None:

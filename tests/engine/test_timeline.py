@@ -24,6 +24,7 @@ from agentsdir.formats.errors import Invalid, SessionStateError, UsageError
 from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.layout import AgentPaths
 from agentsdir.formats.store.log import NO_LINE, Record, encode_record, line_hash
+from agentsdir.schemas import check
 
 pytestmark = pytest.mark.feature("A-12", "A-13")
 
@@ -307,6 +308,21 @@ def test_a_change_is_made_again_if_blocks_came_meanwhile(stage: Any) -> None:
     timeline.replace(stage.services, change)
     assert seen == [["a"], ["a", "b"]]
     assert ids(timeline.entries()) == ["summary", "b"]
+
+
+def test_a_block_of_a_program_need_not_say_that_it_is_of_no_file(stage: Any) -> None:
+    """What is recorded is a block of the schema; the same again is not recorded."""
+    paths = stage.new()
+    mine = text("summary")
+    del mine["source"]
+    timeline = Timeline(paths)
+
+    assert timeline.replace(stage.services, lambda _: [mine]) == [text("summary")]
+    before = paths.log.read_bytes()
+    timeline.replace(stage.services, lambda _: [mine])
+
+    assert paths.log.read_bytes() == before
+    assert check("event", orjson.loads(before.splitlines()[-1])) == []
 
 
 @pytest.mark.parametrize(
