@@ -28,11 +28,22 @@ _registered: dict[str, Architecture] = {}
 def register(architecture: Architecture) -> None:
     """Add an architecture that only this process has, until it ends.
 
-    Raises `UsageError` (kind ``name-taken``) for a name that is built in, or another's.
+    Raises `UsageError`: kind ``name-taken`` for a name that is built in, or another's,
+    ``bad-provider`` for what is no architecture.
     """
+    if not isinstance(architecture, Architecture):
+        raise UsageError(
+            f"{architecture!r} is no provider",
+            hint="model_provider(NAME, FUNCTION) makes one of a function",
+            kind="bad-provider",
+        )
     name = architecture.name
     if name in BUILT_IN or _registered.setdefault(name, architecture) is not architecture:
-        raise UsageError(f"there is an adapter {name!r} already", kind="name-taken")
+        raise UsageError(
+            f"there is an adapter {name!r} already",
+            hint="make a provider once in a process, or each with a name of its own",
+            kind="name-taken",
+        )
 
 
 def unregister(name: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from agentsdir.adapters.recorded import (
 )
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import EVENT_TYPES, MAIN
-from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError
+from agentsdir.formats.errors import AgentsdirError, Invalid, ProviderError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,12 @@ def write_script(path: str | os.PathLike[str], *turns: Sequence[Piece]) -> str:
         path: of the file, which is written anew.
         turns: each is a list of what the model does: a text, a `ToolCall`, a list of `ToolCall`s
             that it makes at once, an `AgentsdirError` that fails the turn, or a line of a script.
+
+    Raises `UsageError` (kind ``bad-script``) for a turn that is no list.
     """
+    for turn in turns:
+        if isinstance(turn, str | bytes | ToolCall | Mapping):  # their parts would be pieces
+            raise UsageError(f"a turn is a list, and not {turn!r}", kind="bad-script")
     lines = [line for turn in turns for line in ({"type": "turn"}, *_lines_of(turn))]
     Path(path).write_bytes(b"".join(jsontext.encode(line) + b"\n" for line in lines))
     return os.fspath(path)
@@ -193,7 +199,11 @@ class ScriptProvider(RecordedProvider):
         """
         del state
         if "file" not in spec.options:
-            raise ProviderError("the script provider needs --option file=PATH", kind="bad-script")
+            raise ProviderError(
+                "the script provider needs the option file, with the path of a script",
+                hint='--option file=PATH, or options={"file": PATH} in a program',
+                kind="bad-script",
+            )
         script = load_script(Path(spec.cwd) / spec.options["file"])
         return ScriptSession(spec, script, saved_transcript(spec))
 

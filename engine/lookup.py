@@ -226,7 +226,11 @@ def find_agent(
     session = ids.undashed(reference)
     # Only what could be an id or a name is looked for; nothing else reaches the disk.
     if not (ids.is_session_id(session) or ids.may_be_name(reference)):
-        raise UsageError(f"{reference!r} cannot name an agent", kind="bad-id")
+        raise UsageError(
+            f"{reference!r} cannot name an agent",
+            hint=f"a name has {ids.NAME_RULE}",
+            kind="bad-id",
+        )
     bare = reference.replace("-", "")
     found = _Matches([])
     if not archived and (known := read_index(layout)) is not None:

@@ -19,7 +19,7 @@ from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from threading import Event
 
     from jsonschema_rs import Validator
@@ -181,6 +181,23 @@ def create_tool(
     made = Tool(name, description, input_schema, _with_context(handler), requires_confirmation)
     made.flaw_of({})  # a schema that is none shows now
     return made
+
+
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Return tools by their names; of two with one name, the last.
+
+    Raises `UsageError` (kind ``bad-tool``) for what is no tool, such as a plain function.
+    """
+    found: dict[str, Tool] = {}
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise UsageError(
+                f"{one!r} is no tool",
+                hint="`tool` makes one of a function, `create_tool` of a schema and a function",
+                kind="bad-tool",
+            )
+        found[one.name] = one
+    return found
 
 
 def _with_context(handler: Callable[..., Any]) -> Callable[[Any, ToolContext], Any]:

@@ -89,14 +89,13 @@ def check_agent_id(text: str) -> str:
     return text
 
 
+NAME_RULE = "1 to 128 printable characters, no slash, not beginning with '@', '-' or a space"
+
+
 def check_name(text: str) -> str:
     """Return `text`. Raises `UsageError` (kind ``bad-name``) when it cannot be a name."""
     if not may_be_name(text) or not text.isprintable():
-        raise UsageError(
-            f"{text!r} is no name: 1 to 128 printable characters, no slash, "
-            "not beginning with '@', '-' or a space",
-            kind="bad-name",
-        )
+        raise UsageError(f"{text!r} is no name: {NAME_RULE}", kind="bad-name")
     return text
 
 

@@ -53,7 +53,7 @@ class SharedOptions(TypedDict, total=False):
     """
 
     tools: Sequence[Tool]
-    callbacks: Callbacks
+    callbacks: Callbacks | None
     runner: ExecutionRunner | Callable[[], ExecutionRunner]
     max_active: int
     idle_timeout: float
@@ -119,7 +119,7 @@ class BaseApp:
         self._resolve = options.get("resolve")
         self._agent = agent
         self._new = new
-        self._callbacks = options.get("callbacks", NO_CALLBACKS)
+        self._callbacks = options.get("callbacks") or NO_CALLBACKS
         self._runner = options.get("runner")
         self._options = SessionOptions(
             defaults=AgentConfig(
@@ -155,10 +155,12 @@ class BaseApp:
                 are those of its next turns.
             callbacks: called after those of the app.
 
-        Raises `SessionStateError` (kind ``closed``) for the id of a session that is closed, and
-        what `create_agent` raises.
+        Raises `UsageError` (kind ``bad-id``) for what can be no name, `SessionStateError` (kind
+        ``closed``) for the id of a session that is closed, and what `create_agent` raises.
         """
         self.running.check_open()
+        if not isinstance(name, str):  # the numbers by which a chat knows its users
+            raise UsageError(f"the name of a session is a text, and not {name!r}", kind="bad-id")
         with self.sessions.making(name):  # two threads make one session, and restore it once
             paths, made = self._find(name) if name else None, False
             if paths is None:

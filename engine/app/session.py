@@ -26,6 +26,7 @@ from agentsdir.engine.settings import Changes, change_settings
 from agentsdir.engine.snapshots import inspection, snapshot
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.timeline import Timeline
+from agentsdir.engine.tools import by_name
 from agentsdir.engine.turn import TurnOptions
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -603,7 +604,7 @@ class Session:
 
         def take(config: AgentConfig) -> None:
             tools.clear()
-            tools.update({tool.name: tool for tool in (*self.app.tools, *config.tools)})
+            tools.update(by_name((*self.app.tools, *config.tools)))
 
         def begin() -> None:
             execution.begins()

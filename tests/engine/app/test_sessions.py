@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 import agentsdir
-from agentsdir import AgentConfig, AgentSession, App, model_provider
+from agentsdir import (
+    AgentConfig,
+    AgentSession,
+    App,
+    ToolCall,
+    UsageError,
+    model_provider,
+    write_script,
+)
 from agentsdir.adapters import registry
 
 ECHO = AgentConfig(provider="echo")
@@ -137,3 +145,55 @@ def test_what_a_configuration_says_goes_before_the_app_and_what_a_spawn_says_bef
             own.close()
     finally:
         registry.unregister("naming")
+
+
+@pytest.mark.parametrize("name", [42, "a/b", "@ada", "-x", " ada", "x" * 129])
+def test_what_can_be_no_name_of_a_session_is_said_where_it_is_given(
+    tmp_path: Path, name: Any
+) -> None:
+    """Chats know their users by numbers, and by texts of any kind."""
+    with App(ECHO, root=tmp_path) as app, pytest.raises(UsageError) as refused:
+        app.session(name)
+    assert refused.value.kind == "bad-id"
+    assert "1 to 128" in f"{refused.value} {refused.value.hint}" or "is a text" in str(
+        refused.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        (AgentConfig(provider="echo", tools=[len]), "bad-tool", "`tool`"),  # type: ignore[list-item]
+        (AgentConfig(provider=len), "bad-provider", "model_provider"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_plain_function_is_no_tool_and_no_provider_and_the_error_names_what_makes_one(
+    tmp_path: Path, given: AgentConfig, kind: str, says: str
+) -> None:
+    """It is the first mistake that a program makes."""
+    with App(given, root=tmp_path) as app, pytest.raises(UsageError) as refused:
+        app.session().send("hello").wait()
+    assert refused.value.kind == kind
+    assert says in refused.value.hint
+
+
+@pytest.mark.parametrize("turn", ["hello", ToolCall("add", {}), {"type": "turn"}])
+def test_a_turn_of_a_script_that_is_no_list_is_refused(tmp_path: Path, turn: Any) -> None:
+    """The letters of a text would be its pieces."""
+    path = tmp_path / "model.jsonl"
+    with pytest.raises(UsageError) as refused:
+        write_script(path, ["one"], turn)
+    assert refused.value.kind == "bad-script"
+    assert not path.exists()
+
+
+def test_a_session_keeps_its_provider_and_its_options(tmp_path: Path) -> None:
+    """What a later configuration says of them holds for new sessions alone."""
+    script = write_script(tmp_path / "model.jsonl", ["of the script"])
+    with App(ECHO, root=tmp_path / "root") as app:
+        app.session("ada").send("hello").wait()
+
+    later = AgentConfig(provider="script", options={"file": script})
+    with App(later, root=tmp_path / "root") as app:
+        assert app.session("ada").send("again").result.response == "again"
+        assert app.session("bob").send("again").result.response == "of the script"
