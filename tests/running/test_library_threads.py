@@ -122,7 +122,7 @@ def check(house: House, notes: Path) -> None:
         if one["way"] in TURNS:
             check_result(one, logs)
             check_callbacks(one, logs)
-    check_others(made)
+    check_others(made, logs)
     check_sessions([tuple(one) for _, around in told for one in around], logs)
     check_kept(notes, logs)
     taken_back = {one["message"] for one in made if one["aborted"]}
@@ -236,17 +236,27 @@ def own_part(said: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return said[start:end]
 
 
-def check_others(made: Calls) -> None:
-    """A spawned child has no callbacks; a program's callbacks of one turn are called once."""
+def app_of(one: dict[str, Any]) -> str:
+    """Return which app, or process with commands, made a call."""
+    worker: str = one["worker"]
+    return worker[:2] if worker[0] in "pc" else worker[0]
+
+
+def check_others(made: Calls, logs: Logs) -> None:
+    """A spawned child has no callbacks; an app's are called once for a turn, and for its own."""
+    turn_of = {logs.turns[one["message"]]: one for one in made if one["message"] in logs.turns}
     for one in made:
         if one["way"] in ("spawn", "queue"):
             # Any thread may save a session that it puts out of memory.
             assert {name for name, _, _ in one["called"]} <= {"before_persist", "after_persist"}
             assert one["wrapped"] == ["app", "call"] or one["end"], one
-    for app in {one["worker"][:2] if one["worker"][0] in "pc" else one["worker"][0]
-                for one in made}:  # fmt: skip
+        if one["way"] in SENDS:
+            for turn in {key for name, _, key in one["called"] if name == "complete"}:
+                sent = turn_of.get(turn, one)  # answers of subagents are nobody's
+                assert sent is one or (sent["way"], app_of(sent)) == ("queue", app_of(one)), sent
+    for app in {app_of(one) for one in made}:
         said = [
-            (name, level, str(key)) for one in made if one["worker"].startswith(app)
+            (name, level, str(key)) for one in made if app_of(one) == app
             for name, level, key in one["called"] if name in ("complete", "tick_start")
         ]  # fmt: skip
         assert [one for one, count in Counter(said).items() if count > 1] == []
