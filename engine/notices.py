@@ -168,7 +168,7 @@ def _apply_to_other(services: Services, paths: AgentPaths, step: Step) -> bool:
 
 def _append_once(services: Services, writer: AgentWriter, step: Step) -> None:
     data = step.data or {}
-    if not _is_logged(writer.state, step.event, data):
+    if not (_is_logged(writer.state, step.event, data) or _is_known_of_child(writer, data)):
         with suppress(SessionStateError):
             writer.append(step.event, data, services.now())
 
@@ -185,6 +185,17 @@ def _is_logged(state: AgentState, event: str, data: dict[str, Any]) -> bool:
         turn = state.open_turn
         return not waits and message_id not in (turn["messageIds"] if turn else ())
     return event == "message.enqueued" and waits
+
+
+def _is_known_of_child(writer: AgentWriter, data: dict[str, Any]) -> bool:
+    """Return whether a parent has the end of a subagent by now, for a record about it.
+
+    Two processes or threads may have closed the subagent, or one closed it when its turn ended.
+    """
+    child = data.get("child") or (data.get("block") or {}).get("subagentId")
+    if not isinstance(child, str) or child in writer.state.children:
+        return False
+    return _has_child_end(writer.paths, child)
 
 
 def loss_steps(reading: Reading) -> list[Step]:

@@ -17,13 +17,14 @@ from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.close import close, end_closed_turns, reset
 from agentsdir.engine.create import NewAgent, make_agent
 from agentsdir.engine.inbox import Message, enqueue
+from agentsdir.engine.notices import abort_pending_steps, apply_steps
 from agentsdir.engine.restore import restore_agent
 from agentsdir.engine.slots import suspend
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.validate.files import validate
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store import locks
-from agentsdir.formats.store.agent import write_agent
+from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.index import IndexWriter
 
 LONG = 60.0
@@ -497,4 +498,21 @@ def test_an_ephemeral_agent_goes_when_it_is_closed(stage: Any) -> None:
     made = create_child(stage.services, parent, wanted, turn_id=None, sync=True)
     close(stage.services, parent)
     assert not made.paths.folder.exists()
+    assert is_sound(stage)
+
+
+def test_a_subagent_that_two_close_at_once_ends_once_in_the_log_of_its_parent(stage: Any) -> None:
+    """Each has looked before the other wrote, as two threads of one program do."""
+    parent = stage.new()
+    request = SpawnRequest([{"type": "text", "text": "look"}])
+    one = create_child(stage.services, parent, request, turn_id=None, sync=True).paths
+    state = read_agent(one).state
+    steps = abort_pending_steps(stage.services.layout, state)
+    assert steps
+    close(stage.services, one)
+
+    apply_steps(stage.services, one, state, steps)
+
+    told = [r["data"]["status"] for r in stage.log(parent) if r["event"] == "agent.spawned"]
+    assert told == ["running", "error"]
     assert is_sound(stage)
