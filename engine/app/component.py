@@ -36,6 +36,9 @@ class AgentConfig:
         permission_mode: of the provider's client; one that a log may ask for.
         options: the provider's own settings.
         fallbacks: providers that answer if the one before fails.
+
+    Raises `UsageError` (kind ``bad-config``) for a field of another type, which a log could not
+    take.
     """
 
     system: str = ""
@@ -49,10 +52,28 @@ class AgentConfig:
     options: Mapping[str, str] = field(default_factory=dict)
     fallbacks: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        for name in _TEXTS:
+            if not isinstance(value := getattr(self, name), str):
+                raise _wrong_type(name, value, "a text, and empty for the default")
+        # A bool is an int.
+        if self.max_ticks is not None and type(self.max_ticks) is not int:
+            raise _wrong_type("max_ticks", self.max_ticks, "an integer, and None for the default")
+        if isinstance(self.fallbacks, str):
+            raise _wrong_type("fallbacks", self.fallbacks, "a list of names")
+
     @property
     def provider_name(self) -> str:
         """The name of the provider, which the log has; empty if none is given."""
         return self.provider if isinstance(self.provider, str) else self.provider.name
+
+
+_TEXTS = ("system", "model", "cwd", "profile", "permission_mode")
+
+
+def _wrong_type(name: str, value: object, wanted: str) -> UsageError:
+    message = f"`{name}` of an AgentConfig is {value!r:.80}; it is {wanted}"
+    return UsageError(message, kind="bad-config")
 
 
 Component: TypeAlias = Callable[..., AgentConfig]

@@ -197,3 +197,28 @@ def test_a_session_keeps_its_provider_and_its_options(tmp_path: Path) -> None:
     with App(later, root=tmp_path / "root") as app:
         assert app.session("ada").send("again").result.response == "again"
         assert app.session("bob").send("again").result.response == "of the script"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("system", None),
+        ("system", 5),
+        ("model", None),
+        ("cwd", Path("/w")),
+        ("profile", None),
+        ("permission_mode", 7),
+        ("max_ticks", True),
+        ("max_ticks", 2.5),
+        ("max_ticks", "5"),
+        ("fallbacks", "echo"),
+    ],
+)
+def test_a_configuration_that_a_log_cannot_take_is_refused_where_it_is_made(
+    field: str, value: Any
+) -> None:
+    """Else the log would have what `validate` calls damage, and no import takes."""
+    fields: dict[str, Any] = {field: value}
+    with pytest.raises(UsageError, match=f"`{field}` of an AgentConfig") as raised:
+        AgentConfig(**fields)
+    assert raised.value.kind == "bad-config"
