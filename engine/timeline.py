@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentsdir.engine.progress import ProgressFold, copies
 from agentsdir.formats import jsontext
 from agentsdir.formats.blocks import BLOCKS, MAIN, block_key, check_block
-from agentsdir.formats.errors import UsageError
+from agentsdir.formats.errors import Invalid, UsageError
 from agentsdir.formats.store.agent import read_agent, write_agent
 from agentsdir.formats.store.events import check_event, is_creation
 from agentsdir.formats.store.log import read_records
@@ -167,6 +167,13 @@ class TimelineFold:
         return {"block": block}
 
 
+def _as_blocks(given: Any) -> Sequence[Block]:
+    """Return what a program gave as a timeline, if it is a list of objects."""
+    if not isinstance(given, list | tuple) or not all(isinstance(one, dict) for one in given):
+        raise Invalid(f"a timeline is a list of blocks, and not {given!r:.140}", kind="bad-block")
+    return given
+
+
 def _with_source(block: Any) -> Any:
     """Return a block of a program, which is of no file, with the field that says so."""
     if not isinstance(block, dict) or "source" in block or role_of(block) is None:
@@ -265,7 +272,7 @@ class Timeline:
         while True:
             before = self._entries()
             given = repr(copies(before))  # `==` takes 1 for true
-            wanted = [_with_source(block) for block in change(copies(before))]
+            wanted = [_with_source(block) for block in _as_blocks(change(copies(before)))]
             jsontext.encode(wanted)
             if len({block_key(block) for block in wanted}) < len(wanted):
                 raise UsageError("a block stands twice in a timeline", kind="bad-block")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsdir import AgentConfig, App, ModelRequest, model_provider
+from agentsdir import AgentConfig, App, Invalid, ModelRequest, model_provider
 from agentsdir.adapters import registry
 from agentsdir.engine.session_data import runtime_session
 from agentsdir.formats.jsontext import LongList
@@ -119,3 +119,19 @@ def test_a_provider_that_heeds_no_system_prompt_takes_a_component_that_changes_i
 
         events = [record.event for record in read_records(session.paths.log)]
         assert ("props.set" in events, "agent.set" in events) == (True, False)
+
+
+@pytest.mark.parametrize("wanted", [None, "a summary", ["a summary"], {"type": "system"}])
+def test_what_is_no_list_of_blocks_is_refused_and_changes_nothing(
+    tmp_path: Path, wanted: Any
+) -> None:
+    """A function that changes the list that it was given, and returns none, has forgotten it."""
+    with App(AgentConfig(provider="echo"), root=tmp_path) as app:
+        session = app.session()
+        session.send("hello").wait()
+        before = session.timeline.entries
+
+        with pytest.raises(Invalid, match="a timeline is a list of blocks") as refused:
+            session.timeline.update(lambda _: wanted)
+        assert refused.value.kind == "bad-block"
+        assert session.timeline.entries == before
