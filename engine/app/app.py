@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from agentsdir.engine import create, lookup
-from agentsdir.engine.app.component import AgentConfig, config_of, with_props
+from agentsdir.engine.app.component import AgentConfig, config_of, recorded_props, with_props
 from agentsdir.engine.app.execution import Execution, RunningExecutions
 from agentsdir.engine.app.persistence import resolved, restore
 from agentsdir.engine.app.session import Session
@@ -193,7 +193,7 @@ class BaseApp:
                 state = read_agent(paths).state
                 name = state.name or state.session.id
                 stored = self.store.load(name) if self.store is not None else None
-                props = {**state.props, **(props or {})}
+                props = {**recorded_props(self._agent, state.props), **(props or {})}
                 return self._make(paths, props, callbacks, stored, is_new=is_new)
         known.change(props, callbacks)
         self.sessions.touch(known)

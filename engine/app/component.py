@@ -133,6 +133,23 @@ def check_props(agent: Agent, props: Mapping[str, Any]) -> None:
     _call_of(agent, props, None)
 
 
+def recorded_props(agent: Agent, props: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the props of a log that a component takes.
+
+    Those that it does not are of an earlier version of the program, or of another program.
+    """
+    component, _ = with_props(agent)
+    if isinstance(component, AgentConfig) or not callable(component):
+        return {}
+    try:
+        taken = inspect.signature(component).parameters
+    except (TypeError, ValueError):  # a callable of C: the call says so
+        return {**props}
+    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return {**props}
+    return {name: value for name, value in props.items() if name in taken}
+
+
 def _call_of(
     agent: Agent, props: Mapping[str, Any] | None, session: object
 ) -> Callable[[], object]:

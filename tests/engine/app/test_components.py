@@ -102,6 +102,25 @@ def test_wrong_props_of_a_session_that_is_there_leave_it_as_it_is(tmp_path: Path
         assert not session.props
 
 
+def test_props_of_a_log_that_a_newer_component_does_not_take_are_left_out(tmp_path: Path) -> None:
+    """The log keeps them, for a component that takes them."""
+
+    def newer(tone: str = "calm") -> AgentConfig:
+        return AgentConfig(system=tone)
+
+    with model(lambda _: "ok", "bot"):
+        with App(Support, root=tmp_path, provider="bot") as app:
+            app.session("one").render({"tone": "cool", "language": "de"}).wait(LONG)
+        with App(newer, root=tmp_path, provider="bot") as app:
+            session = app.session("one")
+            assert session.send("hi").wait(LONG).response == "ok"
+            assert (system_of(session), dict(session.props)) == ("cool", {"tone": "cool"})
+        with App(AgentConfig(), root=tmp_path, provider="bot") as app:
+            assert app.session("one").send("hi").wait(LONG).response == "ok"
+        with App(Support, root=tmp_path, provider="bot") as app:
+            assert app.session("one").props == {"tone": "cool", "language": "de"}
+
+
 def test_a_session_has_the_model_and_prompt_of_its_configuration_whoever_made_it(
     tmp_path: Path,
 ) -> None:
