@@ -11,7 +11,7 @@ from agentsdir.engine.app.component import AgentConfig
 from agentsdir.engine.extensions import NO_EXTENSIONS
 from agentsdir.engine.providers import find_provider
 from agentsdir.engine.settings import Changes, current_settings
-from agentsdir.formats.errors import AgentsdirError
+from agentsdir.formats.errors import AgentsdirError, UsageError
 
 if TYPE_CHECKING:
     from agentsdir.engine.callbacks import Callbacks
@@ -60,7 +60,18 @@ def changes_to(config: AgentConfig, paths: AgentPaths, state: AgentState) -> Cha
 
     Only what a configuration sets is looked at: its empty fields leave those of the agent. What
     its provider does not heed makes no difference, as for a new agent.
+
+    Raises `UsageError` (kind ``provider-differs``) for another provider than the agent's own.
     """
+    own = state.session.provider_name
+    if config.provider_name not in ("", own):
+        raise UsageError(
+            f"session {state.name or paths.id} is of the provider {own!r}, and its configuration "
+            f"names {config.provider_name!r}",
+            hint="a session keeps its provider: another name makes another session, and a "
+            "configuration that names none goes on with this one",
+            kind="provider-differs",
+        )
     has, heeds = current_settings(paths, state), _heeded(state)
     wanted: dict[str, Any] = {
         "cwd": config.cwd,

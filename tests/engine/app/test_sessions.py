@@ -187,16 +187,21 @@ def test_a_turn_of_a_script_that_is_no_list_is_refused(tmp_path: Path, turn: Any
     assert not path.exists()
 
 
-def test_a_session_keeps_its_provider_and_its_options(tmp_path: Path) -> None:
-    """What a later configuration says of them holds for new sessions alone."""
+def test_a_session_keeps_its_provider_and_another_one_is_an_error(tmp_path: Path) -> None:
+    """Nothing is sent; one that names none goes on, and a new session has what is named."""
     script = write_script(tmp_path / "model.jsonl", ["of the script"])
     with App(ECHO, root=tmp_path / "root") as app:
         app.session("ada").send("hello").wait()
 
     later = AgentConfig(provider="script", options={"file": script})
     with App(later, root=tmp_path / "root") as app:
-        assert app.session("ada").send("again").result.response == "again"
+        with pytest.raises(UsageError) as refused:
+            app.session("ada").send("again").wait()
+        assert refused.value.kind == "provider-differs"
+        assert app.session("ada").queued_messages == []
         assert app.session("bob").send("again").result.response == "of the script"
+    with App(AgentConfig(), root=tmp_path / "root") as app:
+        assert app.session("ada").send("again").result.response == "again"
 
 
 @pytest.mark.parametrize(
