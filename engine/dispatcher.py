@@ -117,7 +117,8 @@ def send_message(
     _check(services, paths, options)
     with services.disk.synced_at_end():
         dispatcher = Dispatcher(services, slot_wait=limits.slot, alone=alone, nested=nested)
-        known = read_agent(paths).state
+        reading = read_agent(paths)
+        known = reading.state
         if not message.id:  # else the message would stay, and its repeat be another
             dispatcher.check_budget(paths, known)
             check_folder(paths, known)
@@ -125,7 +126,9 @@ def send_message(
         message = message_to_send(services, paths, callbacks.before_send(message))
         message_id = message.id or services.ids.agent()
         with awaiting(message_id):
-            queued = enqueue_and_read(services, paths, message, known, new_id=message_id)
+            # Records that are lost are found again, and refuse the message.
+            before = None if reading.findings else known
+            queued = enqueue_and_read(services, paths, message, before, new_id=message_id)
             dispatcher.known[paths.id] = queued.state
             if options.on_queued is not None:
                 options.on_queued(message_id)
