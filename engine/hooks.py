@@ -88,7 +88,7 @@ def _answered(message: Message, answer: HookResult) -> list[dict[str, Any]]:
         said = jsontext.decode_exactly(answer.out)
     if isinstance(said, dict) and isinstance(reason := said.get("cancel"), str):
         raise cancelled(reason or f"the hook {BEFORE_SEND} said no")
-    changed = said.get("content") if isinstance(said, dict) else None
+    changed = said.get("content") if isinstance(said, dict) and said.get("cancel") is None else None
     content = checked_content(changed)
     if content is None:
         what = "neither a content nor a reason to cancel"

@@ -265,7 +265,16 @@ def test_before_send_that_says_no_leaves_the_log_as_it_is(
 
 
 @pytest.mark.parametrize(
-    "body", ["kill -9 $$", "sleep 30", "echo {", "echo '{}'", "echo '{\"content\":[7]}'"]
+    "body",
+    [
+        "kill -9 $$",
+        "sleep 30",
+        "echo {",
+        "echo '{}'",
+        "echo '{\"content\":[7]}'",
+        # A no that is not said as one; it must not count as a yes.
+        'echo \'{"cancel":true,"content":"hi"}\'',
+    ],
 )
 @pytest.mark.feature("A-07")
 def test_before_send_that_fails_sends_nothing_and_is_recorded(
