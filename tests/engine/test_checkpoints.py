@@ -18,6 +18,7 @@ from agentsdir.engine.bundle import export_bundle
 from agentsdir.engine.sync import ChangedTranscripts, LoggedBlocks
 from agentsdir.formats.source import Source
 from agentsdir.formats.store.checkpoint import read_checkpoint
+from agentsdir.formats.store.layout import Layout
 from agentsdir.formats.store.stamps import read_sealed, write_sealed
 from agentsdir.formats.store.transcripts import Synced
 
@@ -344,6 +345,8 @@ def test_a_checkpoint_goes_with_no_bundle(client: Callable[[str], Client]) -> No
     it = client("a")
     it.begin()
     assert it.paths.checkpoint.stat().st_mode & 0o777 == 0o600
-    names = [path.rpartition("/")[2] for path in export_bundle(it.paths).files]
+    names = [
+        path.rpartition("/")[2] for path in export_bundle(Layout(it.stage.root), it.paths).files
+    ]
     assert "events.jsonl" in names
     assert "checkpoint.json" not in names
