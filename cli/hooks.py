@@ -77,9 +77,8 @@ class Hooks:
         env = self._env
         if not env.hooked.isdisjoint((hook, state.agent_id)):
             return None
-        names = (state.name or "", state.agent_id)
         is_subagent = state.descriptor.get("type") == "subagent"
-        path = find_hook(env, hook, names, own_only=is_subagent)
+        path = find_hook(env, hook, hook_folders(state), own_only=is_subagent)
         return None if path is None else partial(_run_in_time, env, path)
 
 
@@ -95,13 +94,21 @@ def _folder(env: Environment) -> Path:
     return env.config_folder / "hooks"
 
 
+def hook_folders(state: AgentState) -> tuple[str, ...]:
+    """Return the names of the folders with an agent's own hooks, in the order of the search.
+
+    A name that came with a bundle was chosen by a stranger: it finds none.
+    """
+    return (state.agent_id,) if state.imported else (state.name or "", state.agent_id)
+
+
 def find_hook(
     env: Environment, name: str, agents: tuple[str, ...], *, own_only: bool = False
 ) -> Path | None:
     """Return the hook of a name: the first that is for one of `agents`, else that for all agents.
 
     Args:
-        agents: the agent's name and id, in this order.
+        agents: the folders of the agent's own hooks.
         own_only: pass over the one for all agents.
 
     Raises `HookFailed` for a file in that place which is not an executable of this user: a hook

@@ -27,7 +27,7 @@ from agentsdir.cli.grants import (
     scopes_for,
     takes_folder_rules,
 )
-from agentsdir.cli.hooks import find_hook, run_hook
+from agentsdir.cli.hooks import find_hook, hook_folders, run_hook
 from agentsdir.cli.output import note
 from agentsdir.cli.questions import Question
 from agentsdir.formats import jsontext
@@ -113,8 +113,7 @@ class ToolConfirmation:
             return True
 
     def _hook(self) -> Path | None:
-        names = (self._state.name or "", self._state.agent_id)
-        return find_hook(self._env, CONFIRMATION, names)
+        return find_hook(self._env, CONFIRMATION, hook_folders(self._state))
 
     def _note_denial(self, request: ToolRequest, reason: str) -> None:
         tool = request.tool_name

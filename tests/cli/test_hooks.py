@@ -334,6 +334,22 @@ def test_no_hook_runs_in_a_root_that_is_not_trusted(shell: Any, case: Case) -> N
     assert read(shell, case.name) == []
 
 
+def test_an_agent_that_was_imported_has_hooks_by_its_id_alone(shell: Any, tmp_path: Path) -> None:
+    """Its name came with the bundle, and a stranger chose it."""
+    agent = new(shell, "--name", "deployer")
+    bundle = tmp_path / "deployer.tar"
+    assert shell("export", "--bundle", "deployer", str(bundle)).code == 0
+    assert shell("rm", "deployer", "--yes").code == 0
+    assert shell("import", str(bundle)).code == 0
+    install(shell, "complete", KEEP, agent="deployer")
+    assert shell("send", "deployer", "hi").code == 0
+    assert read(shell, "complete") == []
+
+    install(shell, "complete", KEEP, agent=agent)
+    assert shell("send", "deployer", "hi").code == 0
+    assert len(read(shell, "complete")) == 1
+
+
 @pytest.mark.parametrize("command", ["send", "queue"])
 def test_with_before_send_nothing_is_left_in_a_root_that_is_not_trusted(
     shell: Any, command: str
