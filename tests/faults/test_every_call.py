@@ -13,7 +13,7 @@ from fault_cases import cases, gives_back
 from fault_shim import Mode
 from fault_verbs import VERBS
 
-MOST_CASES = 1600
+MOST_CASES = 1750
 SHOWN = 5
 verbs = pytest.mark.parametrize("verb", VERBS)
 
