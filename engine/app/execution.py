@@ -6,7 +6,7 @@ import os
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Condition, Event, Lock, Thread
+from threading import Condition, Event, Lock, Thread, current_thread
 from typing import TYPE_CHECKING
 
 from agentsdir.engine.cancel import TurnCancelled
@@ -15,7 +15,7 @@ from agentsdir.engine.spawned_events import SpawnedEvents
 from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentsdir.engine.app.session import Session
     from agentsdir.formats.blocks import StreamEvent
@@ -417,6 +417,17 @@ class RunningExecutions:
         for execution in running:
             with suppress(AgentsdirError):  # its log cannot be written: the turn ends by itself
                 execution.abort("close")
+
+    def join(self, executions: Iterable[Execution]) -> None:
+        """Wait until all is done that follows from executions, as the saves of their sessions.
+
+        What this thread itself does is not waited for.
+        """
+        with self._lock:
+            threads = [thread for thread, one in self._threads.items() if one in executions]
+        for thread in threads:
+            if thread is not current_thread():
+                thread.join()
 
     def _join(self) -> None:
         while threads := [*self._threads]:

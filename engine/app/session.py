@@ -449,9 +449,10 @@ class Session:
         was_closed, self._is_closed = self._is_closed, True
         turns = [one.turn for one in closed.closed if one.turn is not None]
         close.end_closed_turns(services, turns)
-        for execution in executions:
-            if not execution.waits_for_this_thread:
-                execution.wait_until_done()
+        others = [one for one in executions if not one.waits_for_this_thread]
+        for execution in others:
+            execution.wait_until_done()
+        self.app.running.join([one for one in others if one.id is not None])
         self.app.sessions.forget(self)
         if not was_closed and not closed.closed[0].before:
             self._destroyed()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,8 @@ def test_a_lock_that_is_kept_is_named_and_not_waited_for_for_ever(
     assert done.code == 11, done
     first, last = done.err.splitlines()
     assert first.startswith("agentsdir: waiting: "), first
-    assert "is held by another process" in first
-    assert "is held by another process" in last
+    assert "is held by another thread of this process" in first
+    assert "is held by another thread of this process" in last
     assert shell("validate").code == 0
 
 
@@ -162,11 +163,24 @@ def test_a_turn_that_is_stopped_is_not_waited_for_for_ever(shell: Any, verb: str
     assert process.returncode == 130
 
 
+HOLDING = """
+import fcntl, sys
+with open(sys.argv[1], "a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
 def test_who_keeps_a_lock_is_named(shell: Any) -> None:
     """By number, where the system says it: a person can look at that process."""
     agent = shell.new()
-    with locks.hold(shell.folder(agent) / ".turn"):
+    program = [sys.executable, "-c", HOLDING, str(shell.folder(agent) / ".turn")]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
         done = shell("send", agent, "hi", "--wait", "0")
+        holder.communicate()
     assert done.code == 11
     if Path("/proc/locks").exists():
-        assert f"held by another process ({os.getpid()})" in done.err
+        assert f"held by another process ({holder.pid})" in done.err

@@ -20,7 +20,11 @@ from agentsdir.formats.jsonstream import JSONStream
 SMALL = st.integers(1, 40)
 """Bytes that a stream gives at a time, and that are read at a time."""
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import until
 from gates import LONG, wait_for
 
 from agentsdir import (
@@ -105,6 +106,7 @@ def test_each_method_of_a_runner_is_called_as_often_as_the_seed_says(
     ) as app:
         session = app.session("repl")
         assert session.send("x = 20; result = x").result.response == "20 of 0 tools"
+        until(lambda: not session.executions, "the session is saved")
         assert session.send("result = x + 1").result.response == "21 of 0 tools"
         session.close()
 
