@@ -55,6 +55,17 @@ def _own_waits() -> None:
     locks.count_on(locks.Waits())
 
 
+@pytest.fixture(autouse=True)
+def _own_providers() -> Iterator[None]:
+    """Leave no provider registered that a test made: names are the process's."""
+    from agentsdir.adapters import registry
+
+    before = dict(registry._registered)
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
     """Return a folder in memory, where the system has one: for tests that write thousands of files.
