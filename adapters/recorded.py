@@ -7,6 +7,7 @@ and played by `script`, like any other transcript.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,7 @@ class RecordedTranscript:
         return Source.following(self.path, self._saved.path, self._size, bytes(self._data))
 
 
-class RecordedSession:
+class RecordedSession(ABC):
     """The part that sessions share whose transcripts are recorded stream events."""
 
     def __init__(self, spec: SessionSpec, saved: Source | None) -> None:
@@ -157,8 +158,8 @@ class RecordedSession:
     def prompt(self, content: Content) -> StreamEvent:
         return self._transcript.prompt(content, self._spec.now())
 
-    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]:
-        raise NotImplementedError
+    @abstractmethod
+    def call_model(self, request: ModelRequest) -> Iterator[StreamEvent]: ...
 
     def take_result(
         self, call: Block, output: Any, duration_ms: int, *, is_error: bool
@@ -187,7 +188,7 @@ class RecordedSession:
         return b'{"turns":%d}' % self._transcript.prompts
 
     def stop(self) -> None:
-        """Do nothing: nothing runs between turns."""
+        return  # nothing runs between turns
 
     def transcripts(self) -> list[NativeFile]:
         return self._transcript.files()

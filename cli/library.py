@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 from agentsdir.adapters import registry
-from agentsdir.adapters.protocol import Host, SessionSpec, deny_all
+from agentsdir.adapters.protocol import SessionSpec, deny_all
 from agentsdir.cli.config import provider_config
 from agentsdir.cli.environment import Environment, working_directory
-from agentsdir.cli.services import FreshIds, now, services_of
+from agentsdir.cli.services import FreshIds, host_of, now, services_of
 from agentsdir.engine.app.agent_session import BaseAgentSandbox, BaseAgentSession
 from agentsdir.engine.app.agent_system import BaseAgentSystem
 from agentsdir.engine.app.app import BaseApp
@@ -132,14 +132,7 @@ class AgentSandbox(BaseAgentSandbox):
             sleep=sleep,
             new_id=_new_uuid,
             options=options,
-            host=Host(
-                home=env.home,
-                variables=env.variables,
-                command=said.command,
-                environment=said.environment,
-                permission_mode=said.permission_mode,
-                confirm=confirm,
-            ),
+            host=host_of(env, said)._replace(confirm=confirm),
         )
         super().__init__(architecture, spec, env.cwd / workspace, write_file)
 

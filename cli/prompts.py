@@ -7,7 +7,7 @@ import select
 import stat
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agentsdir.engine.inbox import part_flaw
+from agentsdir.engine.inbox import as_content
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import Invalid, UsageError
 
@@ -185,11 +185,7 @@ def read_messages(env: Environment, path: Path) -> list[dict[str, Any]]:
         raise UsageError(f"{path} cannot be kept as it is: {error.message}") from error
     if isinstance(value, dict) and set(value) <= {"role", "content"}:
         value = value.get("content")
-    if isinstance(value, str):
-        value = [{"type": "text", "text": value}] if value.strip() else None
-    if not isinstance(value, list) or not value:
-        raise UsageError(f"{path} holds no prompt: a string, or a list of parts")
-    for number, part in enumerate(value):
-        if reason := part_flaw(part):
-            raise UsageError(f"{path}: part {number}: {reason}")
-    return value
+    try:
+        return as_content(value)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None

@@ -32,6 +32,7 @@ from agentsdir.formats.times import to_text
 if TYPE_CHECKING:
     from subprocess import Popen
 
+    from agentsdir.cli.config import ProviderConfig
     from agentsdir.cli.environment import Environment
     from agentsdir.formats.store.layout import AgentPaths
     from agentsdir.formats.store.state import AgentState
@@ -151,6 +152,21 @@ def services_of(env: Environment) -> Services:
     return services._replace(**env.overrides)
 
 
+def host_of(env: Environment, said: ProviderConfig) -> Host:
+    """Return the machine for a client of this user, which asks no person.
+
+    Args:
+        said: what config.toml says of the client.
+    """
+    return Host(
+        home=env.home,
+        variables=env.variables,
+        command=said.command,
+        environment=said.environment,
+        permission_mode=said.permission_mode,
+    )
+
+
 def _client(env: Environment, state: AgentState) -> ClientConfig:
     """Return how this user runs the program behind an agent's provider (config.toml)."""
     # Only for a turn of a client: every command that writes would take 5 ms longer.
@@ -161,12 +177,7 @@ def _client(env: Environment, state: AgentState) -> ClientConfig:
     confirmation = ToolConfirmation(env, state, now)
     rules = confirmation.rules()  # first: it names what is wrong with the grants
     grants = read_grants(env, quiet=True)
-    host = Host(
-        home=env.home,
-        variables=env.variables,
-        command=said.command,
-        environment=said.environment,
-        permission_mode=said.permission_mode,
+    host = host_of(env, said)._replace(
         # A client does not ask about what it may use, and a hook is to be asked about all.
         allowed=() if confirmation.has_hook else rules,
         confirm=confirmation,

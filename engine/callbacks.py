@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentsdir.adapters.protocol import Decision
-from agentsdir.engine.hooks import cancelled, checked_content, queued_content, record_failure
+from agentsdir.engine.hooks import cancelled, queued_content, record_failure
+from agentsdir.engine.inbox import as_content
 from agentsdir.engine.limits import TickCounter
 from agentsdir.engine.tools import failed, settled
 from agentsdir.formats.blocks import MAIN, as_usage, is_beyond, less_usage, no_usage
@@ -131,8 +132,8 @@ def _one_after_the_other(
     if changed is False:
         return False
     changed = value if changed is None or changed is True else changed
-    if isinstance(changed, str):  # a prompt; each gets one as its parts
-        changed = checked_content(changed) or changed
+    if isinstance(changed, str) and changed.strip():  # a prompt; each gets one as its parts
+        changed = as_content(changed)
     again = settled(then(of, changed))
     return changed if again is None or again is True else again
 
@@ -208,10 +209,10 @@ class SessionCallbacks:
             raise self._failure(name, error) from error
         if changed is None:
             return message
-        content = checked_content(changed)
-        if content is None:
-            raise self._failure(name, TypeError("it returned no content"))
-        return message._replace(content=content)
+        try:
+            return message._replace(content=as_content(changed))
+        except ValueError as flaw:
+            raise self._failure(name, TypeError(f"it returned no content: {flaw}")) from None
 
     def tool_decision(self, request: ToolRequest) -> Decision | None:
         """Call `on_tool_confirmation`; None leaves the call to the user's hook and rules.

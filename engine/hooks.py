@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agentsdir.engine.inbox import find_message, part_flaw, text_message
+from agentsdir.engine.inbox import as_content, find_message
 from agentsdir.formats import jsontext
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -89,20 +89,11 @@ def _answered(message: Message, answer: HookResult) -> list[dict[str, Any]]:
     if isinstance(said, dict) and isinstance(reason := said.get("cancel"), str):
         raise cancelled(reason or f"the hook {BEFORE_SEND} said no")
     changed = said.get("content") if isinstance(said, dict) and said.get("cancel") is None else None
-    content = checked_content(changed)
-    if content is None:
-        what = "neither a content nor a reason to cancel"
-        raise HookFailed(f"the hook {BEFORE_SEND} printed {what}", hook=BEFORE_SEND)
-    return content
-
-
-def checked_content(value: Any) -> list[dict[str, Any]] | None:
-    """Return a value as the content of a message, a text as its one part; None if it is none."""
-    if isinstance(value, str) and value.strip():
-        return text_message(value)
-    if not isinstance(value, list) or not value or any(map(part_flaw, value)):
-        return None
-    return value
+    try:
+        return as_content(changed)
+    except ValueError as flaw:
+        what = f"neither a content nor a reason to cancel: {flaw}"
+        raise HookFailed(f"the hook {BEFORE_SEND} printed {what}", hook=BEFORE_SEND) from None
 
 
 def cancelled(reason: str) -> SessionStateError:

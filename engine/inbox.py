@@ -76,8 +76,22 @@ def text_message(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}]
 
 
-def part_flaw(part: Any) -> str | None:
-    """Return why a value is no part of a message's content; None for a text or an image part."""
+def as_content(value: Any) -> list[dict[str, Any]]:
+    """Return a value as the content of a message, a text as its one part.
+
+    Raises `ValueError`, which says what is wrong, for a value that is no content.
+    """
+    if isinstance(value, str) and value.strip():
+        return text_message(value)
+    if not isinstance(value, list) or not value:
+        raise ValueError("it is no text, and no list of text and image parts")
+    for number, part in enumerate(value):
+        if (flaw := _part_flaw(part)) is not None:
+            raise ValueError(f"part {number}: {flaw}")
+    return value
+
+
+def _part_flaw(part: Any) -> str | None:
     if not isinstance(part, dict):
         return "no object"
     if part.get("type") == "text":

@@ -28,7 +28,7 @@ def weather(city: str) -> str:
 
 
 class Repl(ExecutionRunner):
-    """Carries out the calls of `execute`, the one thing that the model is told of."""
+    """Carries out the calls of `execute`, the one tool that the model knows of."""
 
     name = "repl"
 

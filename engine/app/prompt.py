@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from agentsdir.engine.inbox import part_flaw, text_message
+from agentsdir.engine.inbox import as_content, text_message
 from agentsdir.formats.errors import UsageError
 
 Input: TypeAlias = str | list[str | dict[str, Any]] | Mapping[str, Any]
@@ -24,15 +24,12 @@ def content_of(given: Input) -> list[dict[str, Any]]:
         if given.get("role", "user") != "user":
             raise _no_prompt("only a user's messages are sent")
         given = given.get("content", [])
-    if isinstance(given, str) and given:
-        return text_message(given)
-    if not isinstance(given, list) or not given:
-        raise _no_prompt("a text, or a list of text and image parts")
-    parts = [text_message(part)[0] if isinstance(part, str) else part for part in given]
-    for number, part in enumerate(parts):
-        if (flaw := part_flaw(part)) is not None:
-            raise _no_prompt(f"part {number}: {flaw}")
-    return parts
+    if isinstance(given, list):
+        given = [text_message(part)[0] if isinstance(part, str) else part for part in given]
+    try:
+        return as_content(given)
+    except ValueError as error:
+        raise _no_prompt(str(error)) from None
 
 
 def _no_prompt(why: str) -> UsageError:

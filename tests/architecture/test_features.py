@@ -20,7 +20,7 @@ FEATURES = {
     "T-03": "a person's message finds the agent of connector, user and channel, in order",
     "T-04": "a background subagent with parent and name",
     "T-05": "a subagent's message goes to its parent, any other's to the foreground agent",
-    "T-06": "restoring pending work: a person is told once, a parent is told, a schedule is not",
+    "T-06": "restoring pending work: a person gets one notice, a parent gets one, a schedule none",
     "T-07": "another provider stands in, and each step is logged",
     "T-08": "the four texts for people who get no answer",
     "T-09": "a limit of model calls",

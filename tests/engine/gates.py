@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
+import pytest
 from looping import model
 
 from agentsdir import AgentConfig
+from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store.layout import AgentPaths
 
 LONG = 15.0
@@ -87,3 +89,10 @@ def endings(paths: AgentPaths) -> list[str]:
 def outcomes(paths: AgentPaths) -> list[str]:
     """Return what became of an agent's messages, in order."""
     return [one["data"]["outcome"] for one in logged(paths) if one["event"] == "message.delivered"]
+
+
+def kind_of(execution: Any) -> str:
+    """Return the kind of the error that an execution has for a result."""
+    with pytest.raises(AgentsdirError) as raised:
+        execution.wait(LONG)
+    return raised.value.kind

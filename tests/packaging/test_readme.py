@@ -28,7 +28,7 @@ CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"), "TIME"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "SESSION"),
-    (re.compile(r"\b[a-z](?=[a-z]*\d)[a-z0-9]{23}\b"), "AGENT"),
+    (re.compile(r"\b[a-z][a-z0-9]{23}\b"), "AGENT"),
     (re.compile(r"^[a-z][a-z0-9]{7}(?=  )", re.MULTILINE), "SHORT"),
     (re.compile(r"(?<=  )(now|\d+ (s|min) ago)(?=  )"), "AGE"),
     (re.compile(r"(?<=\S)  +(?=\S)"), "  "),  # columns of a table

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gates import ECHO, GATED, LONG, Gate, gated, wait_for
+from gates import ECHO, GATED, LONG, Gate, wait_for
 
 from agentsdir import AsyncApp
 from agentsdir.formats.errors import Interruption, UsageError
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    """Return the model of the provider `gated`."""
-    with gated() as found:
-        yield found
 
 
 def test_many_tasks_send_iterate_and_await_in_one_loop(tmp_path: Path) -> None:

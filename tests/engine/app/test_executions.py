@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import run_here
-from gates import ECHO, GATED, LONG, Gate, endings, gated, logged, outcomes, wait_for
+from gates import ECHO, GATED, LONG, Gate, endings, gated, kind_of, logged, outcomes, wait_for
 
 from agentsdir import AgentConfig, App, AsyncExecution, Callbacks
 from agentsdir.formats.errors import (
@@ -22,30 +22,7 @@ from agentsdir.formats.errors import (
     TurnTimeout,
     UsageError,
 )
-
-
-@pytest.fixture
-def gate() -> Any:
-    """Return the model of the provider `gated`."""
-    with gated() as found:
-        yield found
-
-
-@pytest.fixture
-def app(tmp_path: Path, gate: Gate) -> Any:
-    """Return an app whose sessions have the model `gate`."""
-    made = App(GATED, root=tmp_path)
-    yield made
-    gate.go()
-    made.close(abort=True)
-
-
-def kind_of(execution: Any) -> str:
-    """Return the kind of the error that an execution has for a result."""
-    with pytest.raises(AgentsdirError) as raised:
-        execution.wait(LONG)
-    return raised.value.kind
-
+from agentsdir.formats.store import locks
 
 # The order.
 
@@ -274,6 +251,22 @@ def test_a_turn_that_waits_for_a_slot_is_aborted_at_once(tmp_path: Path) -> None
         assert running.result.response == "runs"
         assert outcomes(other.paths) == ["aborted", "completed"]
     assert [endings(other.paths), gate.prompts] == [["complete"], ["runs", "then"]]
+
+
+def test_an_abort_before_the_turn_lets_go_of_what_it_waited_with(tmp_path: Path) -> None:
+    """Its agent can run a turn of another process at once, when a slot is there."""
+    (tmp_path / "settings.toml").write_text("max_slots = 1\n")
+    with gated() as gate, App(GATED, root=tmp_path) as app:
+        late = app.session("late")
+        running = app.session("busy").send("runs")
+        gate.wait_for("runs")
+        waiting = late.send("waits")
+        wait_for(lambda: locks.is_held(late.paths.turn))
+        waiting.abort()
+        wait_for(lambda: not locks.is_held(late.paths.turn))
+        assert not running.is_done
+        gate.go()
+        assert running.result.response == "runs"
 
 
 @pytest.mark.parametrize("runs", [True, False])

@@ -11,34 +11,11 @@ from typing import Any
 
 import pytest
 from commands import Done, run_here
-from gates import ECHO, GATED, LONG, Gate, endings, gated, logged, wait_for
+from gates import ECHO, GATED, LONG, Gate, endings, kind_of, logged, wait_for
 from looping import model
 
 from agentsdir import AgentConfig, App, Session, element
-from agentsdir.formats.errors import AgentsdirError, ProviderError, SessionStateError, UsageError
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    """Return the model of the provider `gated`."""
-    with gated() as found:
-        yield found
-
-
-@pytest.fixture
-def app(tmp_path: Path, gate: Gate) -> Iterator[App]:
-    """Return an app whose sessions have the model `gate`."""
-    made = App(GATED, root=tmp_path)
-    yield made
-    gate.go()
-    made.close(abort=True)
-
-
-def kind_of(execution: Any) -> str:
-    """Return the kind of the error that an execution has for a result."""
-    with pytest.raises(AgentsdirError) as raised:
-        execution.wait(LONG)
-    return raised.value.kind
+from agentsdir.formats.errors import ProviderError, SessionStateError, UsageError
 
 
 def agentsdir(root: Path, *arguments: str) -> Done:
