@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from saved_documents import carried
 
 from agentsdir.cli.output import document_pieces
 from agentsdir.formats.errors import Invalid
@@ -28,16 +29,6 @@ def saved(shell: Any, agent: str) -> dict[str, Any]:
     """Return the document of `inspect --saved`."""
     found: dict[str, Any] = shell.ok("inspect", "--saved", agent).json
     return found
-
-
-def carried(document: dict[str, Any]) -> dict[str, bytes]:
-    """Return the files of a document by their paths."""
-    return {
-        file["path"]: file["text"].encode()
-        if "text" in file
-        else base64.b64decode(file["base64"], validate=True)
-        for file in document["files"]
-    }
 
 
 def moved(shell: Any, agent: str, name: str = "other") -> Any:

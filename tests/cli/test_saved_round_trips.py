@@ -6,7 +6,6 @@ captured files of any bytes.
 
 from __future__ import annotations
 
-import base64
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from saved_documents import carried
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SESSIONS = sorted(
@@ -25,16 +25,6 @@ SESSIONS = sorted(
     if not {".blocks", ".all"} & {*path.suffixes} and path.name != "damaged"
 )
 NUMBERS = itertools.count()
-
-
-def carried(document: dict[str, Any]) -> dict[str, bytes]:
-    """Return the files of a document by their paths."""
-    return {
-        file["path"]: file["text"].encode()
-        if "text" in file
-        else base64.b64decode(file["base64"], validate=True)
-        for file in document["files"]
-    }
 
 
 def comes_back(shell: Any, agent: str) -> None:

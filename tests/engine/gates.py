@@ -16,7 +16,7 @@ from agentsdir import AgentConfig
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store.layout import AgentPaths
 
-LONG = 15.0
+LONG = 60.0
 """Seconds after which what was waited for is called missing."""
 GATED = AgentConfig(provider="gated")
 ECHO = AgentConfig(provider="echo")

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from gates import LONG, wait_for
 
 from agentsdir.adapters import processes
 from agentsdir.adapters.protocol import Process
@@ -23,8 +24,6 @@ from agentsdir.engine.turn_lock import has_leftovers, turn_marks
 from agentsdir.formats.errors import SessionStateError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.locks import Started, TurnNote, read_note, write_note
-
-LONG = 60.0  # seconds after which something that was waited for is called missing
 
 CALLS = """
 yield from self.begun("answer", "half of an ans")
@@ -46,15 +45,6 @@ def logged(stage: Any, paths: Any) -> dict[str, dict[str, Any]]:
         if record["event"] == "block":
             block = record["data"]["block"]
             found[block["id"].split(":", 2)[-1]] = block
-    return found
-
-
-def wait_for(ready: Callable[[], Any]) -> Any:
-    """Poll until something is so."""
-    end = time.monotonic() + LONG
-    while not (found := ready()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
     return found
 
 

@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 
 import orjson
 import pytest
+from gates import LONG, wait_for
 
 from agentsdir import AgentConfig, App
 from agentsdir.adapters import processes
@@ -35,8 +35,6 @@ from agentsdir.formats.store.agent import read_agent
 from agentsdir.formats.store.files import Disk
 from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.settings import Settings
-
-LONG = 60.0  # seconds after which something that was waited for is called missing
 
 
 class Random:
@@ -99,15 +97,6 @@ def say(
             return send_message(services, paths, message, how, limits or WaitLimits())
 
     return in_thread(run)
-
-
-def wait_for(ready: Callable[[], Any]) -> Any:
-    """Poll until something is so."""
-    end = time.monotonic() + LONG
-    while not (found := ready()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
-    return found
 
 
 def runs(paths: AgentPaths) -> bool:

@@ -8,15 +8,10 @@ from typing import Any
 
 import pytest
 from claude_desk import ClaudeDesk as Desk
-from commands import PATIENCE, until
+from commands import until
+from threaded import end_one_by_one, tool_runs
 
 from agentsdir.adapters import processes
-
-
-def tool_runs(desk: Desk) -> int:
-    """Return the process id of the command that the `sleeper` plan has started."""
-    path = desk.work / "begun"
-    return int(until(lambda: path.exists() and path.read_text().strip(), "the tool's begin"))
 
 
 def ends(desk: Desk, agent: str) -> list[dict[str, Any]]:
@@ -142,18 +137,6 @@ def test_ctrl_c_at_the_terminal_reaches_the_client_only_through_us(desk: Desk) -
 
 def test_turns_in_threads_of_one_process_end_one_by_one(any_desk: Desk) -> None:
     """No signal reaches one: its reader looks into the log while it waits for the client."""
-    first, agent = any_desk.new(), any_desk.new()
-    sleeps = any_desk.begin_here(first, "sleeper")
-    command = tool_runs(any_desk)
-    stalls = any_desk.begin_here(agent, "stall")
-    until(lambda: any_desk.api.of("stall"), "the request")
-    asked = any_desk("interrupt", agent)
-    assert asked.code == 0, asked
-    assert stalls.result(PATIENCE).code == 130
-    assert [one["why"] for one in ends(any_desk, agent)] == ["interrupt"]
-    assert processes.find(command) is not None
-    assert any_desk("interrupt", first).code == 0
-    assert sleeps.result(PATIENCE).code == 130
-    assert processes.find(command) is None
-    any_desk.sound(first)
-    any_desk.quiet()
+    first, second = any_desk.new(), any_desk.new()
+    end_one_by_one(any_desk, first, second)
+    assert [one["why"] for one in ends(any_desk, second)] == ["interrupt"]
