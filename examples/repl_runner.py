@@ -28,7 +28,7 @@ def weather(city: str) -> str:
 
 
 class Repl(ExecutionRunner):
-    """Carries out the calls of `execute`, the one tool that the model knows of."""
+    """Carries out the calls of `execute`, the one tool that the model has."""
 
     name = "repl"
 

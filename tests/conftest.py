@@ -1,6 +1,6 @@
 """What every test of the repository shares: a home of its own, and no silent skips in CI.
 
-Property tests try the same examples every time: one that fails now and then tells nobody what for.
+Property tests try the same examples every time: one that fails now and then does not say why.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ REQUIRE_FAULTS = bool(os.environ.get("REQUIRE_FAULTS"))
 
 @pytest.fixture(scope="session")
 def scratch_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home directory that nobody lives in."""
+    """Return a home directory that no user has."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(autouse=True)
 def _own_surroundings(scratch_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep tests away from the agents and settings of whoever runs them."""
+    """Keep tests away from the agents and settings of the user who runs them."""
     monkeypatch.setenv("HOME", str(scratch_home))
     monkeypatch.delenv("AGENTSDIR_ROOT", raising=False)
     # What a test makes without a provider does not depend on the clients that are installed.

@@ -47,7 +47,7 @@ class Typist:
         while True:
             try:
                 piece = os.read(self.master, 65536)
-            except OSError:  # nobody has the terminal any more
+            except OSError:  # no process has the terminal any more
                 return
             self._shown += piece
             if self._answers and self._shown.endswith(self._prompt):

@@ -24,7 +24,7 @@ class Watching:
         self.reducer = Reducer()
 
     def poll(self) -> list[dict[str, Any]]:
-        """Look once; return what was told."""
+        """Look once; return the events."""
         events = list(self.follower.poll())
         for event in events:
             self.reducer.apply(event)

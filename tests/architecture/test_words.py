@@ -1,4 +1,4 @@
-"""Roles have names: help and docstrings speak of agents, users and processes, not of somebody."""
+"""Roles have names: help and docstrings speak of agents, users and processes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_it_waits_while_typing_ahead_stays_intact(asking: ChatTerminal) -> None:
     asking.wait_for("^> and then, yes, n!")
 
 
-def test_no_with_a_reason_is_told_to_the_model(asking: ChatTerminal) -> None:
+def test_the_model_gets_the_reason_of_a_no(asking: ChatTerminal) -> None:
     """The line of the reason is one of its own."""
     ask(asking, "edit it")
     (asking.home / "go").touch()

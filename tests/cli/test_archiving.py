@@ -99,8 +99,8 @@ def test_archived_agents_are_listed_like_the_others(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["id", "name", "session id", "dashed session id"])
-def test_who_looks_for_an_archived_agent_is_told_how_to_get_it_back(shell: Any, by: str) -> None:
-    """By its exact id, session id or name; a prefix could be anybody's."""
+def test_a_command_for_an_archived_agent_says_how_to_get_it_back(shell: Any, by: str) -> None:
+    """By its exact id, session id or name; a prefix could be another agent's."""
     agent = shell.new("--name", "demo")
     seen = shell.ok("inspect", agent).json
     shell.ok("archive", agent)

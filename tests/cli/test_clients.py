@@ -179,7 +179,7 @@ def test_a_damaged_config_starts_nothing_and_says_why(telling: Any, text: str, r
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_config_that_others_can_write_is_refused(telling: Any, mode: int) -> None:
-    """Whoever can write it could have anything run."""
+    """A user who can write it could have anything run."""
     configure(telling, CONFIG).chmod(mode)
     agent = telling.new("--provider", "telling")
     done = telling("send", "--json", agent, "hi")
@@ -220,7 +220,7 @@ def test_the_sender_goes_before_the_agent_and_the_agent_before_the_config(tellin
 
 
 def test_a_message_keeps_the_mode_it_was_sent_with_if_a_log_may_ask_for_it(telling: Any) -> None:
-    """Whoever runs it; what would grant more goes for the sender's own turn, and for no other."""
+    """Any process may run it; what would grant more goes for the sender's own turn alone."""
     agent = telling.new("--provider", "telling")
     with locks.hold(AgentPaths(telling.folder(agent), agent).turn):
         for mode in ("plan", "acceptEdits"):
@@ -242,7 +242,7 @@ def test_a_message_keeps_the_mode_it_was_sent_with_if_a_log_may_ask_for_it(telli
 
 
 def test_no_log_grants_a_permission_mode(telling: Any) -> None:
-    """`new` writes none, and one that somebody wrote there is refused, unless the sender says."""
+    """`new` writes none, and one that was edited in is refused, unless the sender says."""
     done = telling("new", "--provider", "telling", "--permission-mode", "acceptEdits", "--json")
     assert (done.code, done.error["kind"]) == (2, "permission-mode")
     assert "config.toml" in done.error["hint"]
@@ -375,7 +375,7 @@ def test_what_a_hook_leaves_running_holds_no_turn_and_ends_with_it(telling: Any)
         assert time.monotonic() < deadline
 
 
-def test_nobody_is_asked_for_a_background_agent(telling: Any) -> None:
+def test_no_question_is_asked_for_a_background_agent(telling: Any) -> None:
     """Its calls are denied, whatever hooks there are."""
     hook(telling, "exit 0")
     parent = telling.new("--provider", "telling", "--name", "parent")
@@ -504,7 +504,7 @@ def test_a_denial_is_said_and_stands_in_the_result(telling: Any) -> None:
     assert telling.ok("send", "--json", agent, "hi").json["denials"] == []
 
 
-def test_nobody_is_asked_where_nobody_looks(shell: Any, tmp_path: Path) -> None:
+def test_no_question_is_asked_without_a_terminal(shell: Any, tmp_path: Path) -> None:
     """No terminal behind stderr, or none that opens: the call is denied."""
     silent = confirmation(shell, tty=False, terminal=Path("/dev/null"))
     assert silent(REQUEST) == Decision(False, silent(REQUEST).reason)

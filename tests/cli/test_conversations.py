@@ -126,7 +126,7 @@ def test_all_five_events_name_the_conversation_that_they_are_of(shell: Any) -> N
     assert len(threads) > 1
 
 
-def test_answers_of_several_blocks_are_told_apart_by_an_empty_line(
+def test_answers_of_several_blocks_are_separated_by_an_empty_line(
     shell: Any, tmp_path: Any
 ) -> None:
     """What is streamed is what is recorded, and what a subagent says is not printed."""

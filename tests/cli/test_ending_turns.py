@@ -156,7 +156,7 @@ def test_an_interrupt_reaches_all_below_and_none_above(shell: Any, at_work: Any)
 
 
 def test_a_parent_that_is_idle_passes_an_interrupt_on(shell: Any, at_work: Any) -> None:
-    """Its subagent's turn ends, whoever runs it; the parent has no request in its log."""
+    """Its subagent's turn ends, whichever process runs it; the parent has no request in its log."""
     top = shell.new()
     low, process = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
     shell.ok("interrupt", top)
@@ -204,7 +204,7 @@ def test_a_request_that_was_heeded_cannot_be_taken_back(shell: Any, at_work: Any
 
 @pytest.mark.feature("A-04", "A-06")
 def test_agents_are_closed_from_another_shell(shell: Any, at_work: Any) -> None:
-    """With those below; the turns end, who waits for one is told, and all of it is in JSON."""
+    """With those below; turns end, a sender that waits gets an error, and all of it is in JSON."""
     top, above = at_work()
     low, below = at_work(options=("--type", "subagent", "--parent", top, "--name", "low"))
     waiting = shell.start("send", top, "later")

@@ -107,7 +107,7 @@ EXITS: dict[str, tuple[Exit, str, Any]] = {
     "usage": (Exit.USAGE, "usage", lambda shell: shell("send", "--nope", "--json")),
     "bad id": (Exit.USAGE, "bad-id", lambda shell: shell("inspect", "../x", "--json")),
     "partial": (Exit.PARTIAL, "", partial),
-    "nobody": (
+    "no such agent": (
         Exit.NO_SUCH_AGENT,
         "no-such-agent",
         lambda shell: shell("send", "nobody", "x", "--json"),

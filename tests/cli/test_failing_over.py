@@ -18,7 +18,7 @@ def script(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.feature("T-07")
-def test_the_person_is_told_who_answered(shell: Any, tmp_path: Path) -> None:
+def test_the_provider_that_answered_is_named(shell: Any, tmp_path: Path) -> None:
     """On standard error: the answer alone is on standard output. The directory stays valid."""
     agent = shell.script(script(tmp_path, DOWN), "--fallback", "echo")
     done = shell("send", agent, "hi")

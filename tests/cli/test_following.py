@@ -1,4 +1,4 @@
-"""follow: a session printed while somebody else writes it."""
+"""follow: a session printed while another process writes it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_clients_output_is_followed_from_a_pipe(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("noise", [b"", b"a warning before anything else\n"])
-def test_the_output_of_gemini_is_told_by_its_beginning(shell: Any, noise: bytes) -> None:
+def test_the_output_of_gemini_is_recognised_by_its_beginning(shell: Any, noise: bytes) -> None:
     """What comes before is held back until then, and is a finding all the same."""
     output = (FIXTURES.parent / "gemini" / "stream-tools.stdout").read_bytes()
     done = shell("follow", "-", stdin=noise + output)
@@ -231,7 +231,7 @@ def test_an_agent_of_a_provider_that_writes_no_such_sessions_cannot_be_followed(
 
 
 def test_a_file_that_is_not_there_yet_is_waited_for(shell: Any) -> None:
-    """With a word to whoever mistyped it."""
+    """With a word on stderr, as the path may be mistyped."""
     done = shell("follow", "late/s.jsonl", "--until-idle", "0")
     assert (done.code, done.out) == (0, "")
     assert "not there yet" in done.err
@@ -254,7 +254,7 @@ def test_whose_a_file_is_shows_when_it_is_there(shell: Any, following: Any, name
 def test_a_first_line_that_is_longer_than_what_tells_whose_it_is_is_read(
     shell: Any, following: Any
 ) -> None:
-    """A prompt may be as long as somebody likes."""
+    """A prompt may be as long as its user likes."""
     process = following("s.jsonl")
     assert b"not there yet" in process.stderr.readline()
     first = next(row for row in HELLO.splitlines(keepends=True) if b'"type":"user"' in row)
@@ -292,7 +292,7 @@ def read_line(process: subprocess.Popen[bytes]) -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_blocks_come_while_the_file_grows_until_somebody_interrupts(
+def test_blocks_come_while_the_file_grows_until_a_signal_comes(
     shell: Any, following: Any, number: signal.Signals
 ) -> None:
     """Each line is out before the next one is written. The end is the signal's, and quiet."""

@@ -105,7 +105,9 @@ def test_a_session_is_parsed_and_followed_by_its_id(shell: Any, store: Path, nam
     del store
 
 
-def test_ids_that_begin_alike_are_told_apart_by_what_the_files_say(shell: Any, store: Path) -> None:
+def test_ids_that_begin_alike_are_distinguished_by_what_the_files_say(
+    shell: Any, store: Path
+) -> None:
     """And two files of one session are no two sessions."""
     twin = f"{ID[:-1]}f"
     chats = store / "tmp" / "w" / "chats"
@@ -129,7 +131,7 @@ def test_a_session_becomes_an_agent(shell: Any, store: Path, way: str) -> None:
         "folder": str(chats),
         "project": str(store),
     }[way]
-    # A saved chat is no session that could be gone on with, and stands in nobody's way.
+    # A saved chat is no session that could be gone on with, and stands in no session's way.
     saved = [{"role": "user", "parts": [{"text": "hi"}]}]
     (chats.parent / "checkpoint-x.json").write_bytes(orjson.dumps({"history": saved}))
     agent = shell.ok("new", "--from", origin).out.strip()
@@ -191,7 +193,7 @@ def test_a_session_that_is_resumed_stands_where_its_client_looks(shell: Any, sto
     assert found == {Path(name): (old / name).read_bytes() for name in names}
     assert [row["cwd"] for row in other.ok("list", "--native").rows] == [str(work)]
     assert {p.name for p in (other.home / ".gemini").iterdir()} == {"tmp"}
-    # What goes on there is the session; what has changed there is nobody's to overwrite.
+    # What goes on there is the session; what has changed there is never overwritten.
     (top / "chats" / MAIN).write_bytes(b"{}\n")
     other.ok("suspend", agent)
     done = other("resume", agent, "--json")

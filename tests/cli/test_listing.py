@@ -187,7 +187,7 @@ def test_colours_are_ours_alone(crowd: Any) -> None:
         (31 * 86_400, "2026-10-29"),
     ],
 )  # fmt: skip
-def test_an_age_is_told_in_words(seconds: int, said: str) -> None:
+def test_an_age_is_put_in_words(seconds: int, said: str) -> None:
     """After a month, and for a time to come, as a day."""
     assert age(to_text(NOW - timedelta(seconds=seconds)), NOW) == said
     assert age("", NOW) == ""

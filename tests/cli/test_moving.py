@@ -286,7 +286,7 @@ def test_an_import_has_the_history_that_its_log_says(
 
 
 def test_an_active_agent_arrives_suspended(shell: Any, talk: str) -> None:
-    """It is in nobody's use there; the log before is the same."""
+    """No process uses it there; the log before is the same."""
     shell.ok("export", "--bundle", talk, "bundle.tar")
     there = other_root(shell)
     there.ok("import", "bundle.tar")
@@ -336,7 +336,7 @@ def test_a_key_that_is_taken_is_given_up(shell: Any, kind: list[str]) -> None:
 
 
 def test_a_key_that_is_free_is_kept(shell: Any) -> None:
-    """An archived agent has the id, and nobody the key."""
+    """An archived agent has the id, and no agent the key."""
     agent = shell.new("--type", "cron", "--cron", "nightly")
     shell.ok("export", "--bundle", agent, "bundle.tar")
     shell.ok("archive", agent)

@@ -30,7 +30,7 @@ SECRETS = (
 
 @pytest.fixture
 def store(shell: Any) -> Path:
-    """Return a root as a client leaves it: two sessions, and much that is nobody's business."""
+    """Return a root as a client leaves it: two sessions, and much that no command may read."""
     root: Path = shell.home / ".claude"
     project = root / "projects" / "-w"
     project.mkdir(parents=True)
@@ -229,8 +229,8 @@ def test_an_agent_names_its_session_to_parse_and_to_new(shell: Any, store: Path)
     (store / "projects" / "-w" / f"{ONE}.jsonl").unlink()
     kept = [{**row, "source": None} for row in shell.ok("parse", "bob").rows]
     assert kept == [{**row, "source": None} for row in whole]
-    nobody = shell("parse", "nobody")
-    assert (nobody.code, "nobody" in nobody.err) == (2, True)
+    unknown = shell("parse", "nobody")
+    assert (unknown.code, "nobody" in unknown.err) == (2, True)
     silent = shell.new("--provider", "echo", "--name", "parrot")
     assert f"agentsdir replay {silent}" in shell("parse", "parrot").err
 

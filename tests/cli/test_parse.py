@@ -210,7 +210,7 @@ def test_forks_beside_their_source_are_all_shown_and_their_copies_paid_for_once(
 
 @pytest.mark.feature("C-07")
 def test_a_sum_that_cannot_be_known_says_so(shell: Any) -> None:
-    """What was spent on a turn that a kill cut off, nobody wrote down."""
+    """No file says what was spent on a turn that a kill cut off."""
     shutil.copytree(RECORDED / "kill_text", shell.cwd / "killed")
     assert _report(shell, "killed")["usage"]["exact"] is False
 

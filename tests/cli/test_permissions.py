@@ -127,7 +127,7 @@ def grants(user: User) -> Path:
 
 
 def nothing_is_asked(_question: Question) -> Answer | None:
-    """Answer nobody."""
+    """Answer no question."""
     raise AssertionError("this was allowed already")
 
 
@@ -307,7 +307,7 @@ def test_a_fork_has_no_rules(user: User) -> None:
 
 
 def test_a_subagent_has_only_rules_that_were_said_for_it(user: User) -> None:
-    """Not its parent's, not the folder's; and nobody is asked for it."""
+    """Not its parent's, not the folder's; and no user is asked for it."""
     user.answer = nothing_is_asked
     parent = user.new()
     child = user.new("--type", "subagent", "--parent", parent, "--name", "child")

@@ -77,7 +77,7 @@ def test_a_file_and_a_socket_are_read_as_a_pipe_is(shell: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_input_that_comes_in_pieces_is_whole(shell: Any, blocks: bool) -> None:
-    """Whoever shares a pipe may have made it one that does not block."""
+    """Another process that shares a pipe may have made it one that does not block."""
     agent = shell.new()
     ours, theirs = os.pipe()
     os.set_blocking(ours, blocks)
@@ -128,7 +128,7 @@ def test_nothing_and_blanks_add_nothing(shell: Any) -> None:
 def test_a_pipe_that_says_nothing_is_waited_for_and_named(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe that nobody closes, as over ssh, holds no prompt up for long."""
+    """A pipe that no process closes, as over ssh, holds no prompt up for long."""
     monkeypatch.setattr(prompts, "FIRST_BYTE_TIMEOUT", 0.05)
     with piped(b"", still_open=True) as stdin:
         done = shell("send", shell.new(), "hi", stdin=stdin)

@@ -118,7 +118,7 @@ def test_a_question_says_who_asks_for_what(ask: Any, shell: Any) -> None:
     ],
 )
 def test_the_verb_answer_answers(ask: Any, word: str, options: dict[str, str], said: str) -> None:
-    """The model is told the reason of a no."""
+    """The model gets the reason of a no."""
     asked = ask()
 
     asked.write(id=1, verb="answer", args=[asked.question["questionId"], word], options=options)

@@ -113,8 +113,8 @@ def test_a_yes_that_was_typed_before_the_question_removes_nothing(shell: Any) ->
     assert (done.code, left(shell)) == (1, [agent])
 
 
-def test_where_nobody_can_be_asked_yes_must_be_said(shell: Any) -> None:
-    """A script that forgot it is told how; what is piped in is no answer."""
+def test_without_a_terminal_yes_must_be_said(shell: Any) -> None:
+    """The error names the option to a script that forgot it; what is piped in is no answer."""
     agent = shell.new()
     before = shell.tree()
 
@@ -125,7 +125,7 @@ def test_where_nobody_can_be_asked_yes_must_be_said(shell: Any) -> None:
     assert shell.tree() == before
 
 
-def test_a_name_that_means_nobody_keeps_the_others_too(shell: Any) -> None:
+def test_a_name_that_no_agent_has_keeps_the_others_too(shell: Any) -> None:
     """Everything is looked up before anything is removed."""
     agent = shell.new()
 
@@ -171,7 +171,7 @@ def test_a_damaged_agent_is_removed_by_its_id(shell: Any, damage: str) -> None:
 
 
 def test_links_in_an_agents_folder_are_removed_and_not_followed(shell: Any) -> None:
-    """What they lead to belongs to somebody else."""
+    """What they lead to is no part of the agent."""
     agent = shell.new()
     away = shell.home / "away"
     away.mkdir()
@@ -205,7 +205,7 @@ def test_a_name_and_a_key_are_free_again(shell: Any) -> None:
     shell.new("--type", "cron", "--cron", "nightly", "--name", "x")
 
 
-def test_who_waits_for_the_turn_of_a_removed_agent_is_told_that_it_is_gone(shell: Any) -> None:
+def test_a_sender_that_waits_for_a_removed_agent_gets_the_error_that_it_is_gone(shell: Any) -> None:
     """Exit 10, at once, and nothing of the agent is made again."""
     agent = shell.new()
     layout = Layout(shell.root)
@@ -221,7 +221,7 @@ def test_who_waits_for_the_turn_of_a_removed_agent_is_told_that_it_is_gone(shell
 
 
 def test_senders_and_a_removal_at_once_leave_all_or_nothing(shell: Any) -> None:
-    """Each sender either had its turn or is told that the agent is gone."""
+    """Each sender either had its turn or gets the error that the agent is gone."""
     agent = shell.new()
     with locks.hold(shell.folder(agent) / ".turn"):
         senders = [waiting_sender(shell, agent) for _ in range(3)]

@@ -218,7 +218,7 @@ REFUSING = {
 def test_a_hook_that_fails_leaves_the_text_and_its_reason(
     shell: Any, body: str, reason: str
 ) -> None:
-    """Exit 1; somebody may say that it was taken all the same."""
+    """Exit 1; a command may say that it was taken all the same."""
     agent = shell.new(*PERSON)
     say(shell, agent, ONE, "first")
     hook(shell, body)
@@ -337,7 +337,7 @@ def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) ->
     assert shell("validate").out == ""
 
 
-def test_a_copy_answers_nobody_who_waits_for_the_first_agent(shell: Any) -> None:
+def test_a_copy_answers_no_agent_that_waits_for_the_first_one(shell: Any) -> None:
     """What waits in it is run, and its answer is its own; so is that of a task."""
     asker = shell.new()
     helper = shell.new("--type", "subagent", "--parent", asker, "--name", "helper")
@@ -386,8 +386,8 @@ def test_messages_of_one_conversation_sent_at_once_are_one_agents_in_order(shell
 REFUSED = {
     "an empty prompt": ["--heartbeat", ""],
     "a prompt that is not there": ["--heartbeat", "--messages", "nowhere.json"],
-    "an answer that nobody gets": ["--heartbeat", "--sync", "hi"],
-    "a sender that is nobody": ["--heartbeat", "--from", "nobody", "hi"],
+    "an answer that no agent gets": ["--heartbeat", "--sync", "hi"],
+    "a sender that is no agent": ["--heartbeat", "--from", "nobody", "hi"],
     "two prompts": ["--heartbeat", "hi", "there"],
 }
 
@@ -399,8 +399,8 @@ def test_a_message_that_cannot_be_sent_makes_no_agent(shell: Any, arguments: lis
     assert not shell.root.exists()
 
 
-def test_in_a_turn_nobody_speaks_for_another_agent(shell: Any) -> None:
-    """Whoever the words are said to come from; nobody is told anything."""
+def test_a_turn_sends_no_message_of_another_agent(shell: Any) -> None:
+    """Whichever agent `--from` names; the target gets nothing."""
     speaker, other, target = shell.new(), shell.new(), shell.new()
     shell.variables = {"AGENTSDIR_AGENT": speaker, "AGENTSDIR_TURN": "t" * 24}
     done = shell("send", "--from", other, target, "hello", "--json")

@@ -164,7 +164,7 @@ def test_a_detached_subagent_runs_by_itself_and_reports_once(shell: Any) -> None
 
 @pytest.mark.feature("S-09")
 def test_in_a_turn_the_id_is_printed_and_nothing_runs(shell: Any) -> None:
-    """Nobody need say whose it is; and it says so in JSON, too."""
+    """The command need not name its parent; and it says so in JSON, too."""
     parent = shell.new()
     with in_turn(shell, parent):
         child = shell.ok("spawn", "count").out.strip()
@@ -277,7 +277,7 @@ def block_states(shell: Any, parent: str) -> list[str]:
 
 @pytest.mark.feature("T-10")
 def test_without_a_slot_the_task_stays_queued_and_is_run_later(shell: Any) -> None:
-    """It has not begun, and is not called so; its parent is told when it has run."""
+    """It has not begun, and is not called so; its parent gets its end when it has run."""
     shell.root.mkdir()
     (shell.root / "settings.toml").write_text("max_slots = 1\n")
     parent, busy = shell.new(), shell.new()

@@ -60,8 +60,10 @@ def test_a_send_says_that_another_command_ended_its_turn(
     assert verb in error["message"]
 
 
-def test_what_is_told_by_a_turn_that_is_ended_is_run_by_others(shell: Any, at_work: Any) -> None:
-    """The parent of a subagent that was interrupted hears of it, though its `send` is gone."""
+def test_the_notice_of_a_turn_that_is_ended_is_run_by_another_process(
+    shell: Any, at_work: Any
+) -> None:
+    """The parent of a subagent that was interrupted gets one, though its `send` is gone."""
     parent = shell.new()
     (shell.cwd / "long.jsonl").write_text('{"type":"sleep","seconds":60}\n')
     given = ("--provider", "script", "-o", "file=long.jsonl", "--name", "kid")
@@ -98,7 +100,7 @@ def test_the_last_failure_can_be_said_again_without_its_id(shell: Any) -> None:
     "option", [["--timeout", "5"], ["--events"], ["--record"], ["--wait", "1"],
                ["--permission-mode", "acceptEdits"]],
 )  # fmt: skip
-def test_what_nobody_would_heed_is_refused_with_no_wait(shell: Any, option: list[str]) -> None:
+def test_an_option_without_effect_is_refused_with_no_wait(shell: Any, option: list[str]) -> None:
     """And nothing is sent."""
     agent = shell.new()
     done = shell("send", agent, "hi", "--no-wait", *option)
@@ -187,7 +189,7 @@ def test_a_root_that_is_named_by_another_path_is_the_turns_own(shell: Any, tmp_p
 
 
 def test_a_script_that_is_no_regular_file_is_refused(shell: Any, tmp_path: Path) -> None:
-    """A FIFO would block whoever asks its session for anything."""
+    """A FIFO would block a process that asks its session for anything."""
     import os
 
     os.mkfifo(tmp_path / "fifo")

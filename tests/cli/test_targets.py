@@ -35,7 +35,7 @@ def found(shell: Any, *words: str, turn_of: str = "", **options: Any) -> str:
 ORDERS = {
     "an agent and a prompt": (("a", "hi"), {}, "", ("a", "hi")),
     "an agent alone": (("a",), {}, "", ("a", "-")),
-    "a prompt to somebody": (("hi",), {"to": "a"}, "", ("", "hi")),
+    "a prompt to an agent": (("hi",), {"to": "a"}, "", ("", "hi")),
     "a prompt for a person": (
         ("hi",),
         {"connector": "c", "user": "u", "channel": "x"},
@@ -45,7 +45,7 @@ ORDERS = {
     "a prompt for a task": (("hi",), {"cron": "nightly"}, "", ("", "hi")),
     "a prompt for the heartbeat": (("hi",), {"heartbeat": True}, "", ("", "hi")),
     "standard input for the heartbeat": ((), {"heartbeat": True}, "", ("", "-")),
-    "a prompt for nobody's agent": (("hi",), {"ephemeral": True}, "", ("", "hi")),
+    "a prompt for an ephemeral agent": (("hi",), {"ephemeral": True}, "", ("", "hi")),
     "a name and a prompt": (("demo", "hi"), {"create": True}, "", ("demo", "hi")),
     "a name alone": (("demo",), {"create": True, "sender": "a"}, "", ("demo", "-")),
     "a prompt from an agent": (("hi",), {"sender": "a"}, "", ("", "hi")),
@@ -55,7 +55,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("words", "options", "turn_of", "wanted"), ORDERS.values(), ids=ORDERS)
-def test_the_first_word_is_the_prompt_where_nobody_needs_naming(
+def test_the_first_word_is_the_prompt_where_no_agent_needs_naming(
     shell: Any, words: tuple[str, ...], options: dict[str, Any], turn_of: str, wanted: Any
 ) -> None:
     """Else it is the agent, and the prompt comes second or from standard input."""
@@ -174,7 +174,7 @@ def test_what_ends_an_agent_means_no_other_one_when_it_is_repeated(shell: Any) -
 
 
 REFUSED = {
-    "nobody is named": ((), {}, "no agent is named"),
+    "no agent is named": ((), {}, "no agent is named"),
     "a task and the heartbeat": (("x",), {"cron": "c", "heartbeat": True}, "two ways"),
     "an agent and a task": (("x",), {"cron": "c", "to": "a"}, "two ways"),
     "half a conversation": (("x",), {"connector": "c", "user": "u"}, "go together"),

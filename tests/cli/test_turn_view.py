@@ -374,7 +374,7 @@ def test_a_call_is_unfolded_with_its_input_and_its_result() -> None:
     assert view.unfold("a")[-1].text == "  3\\x1b[2J"
 
 
-def test_calls_that_have_the_same_id_are_told_apart() -> None:
+def test_calls_that_have_the_same_id_are_kept_apart() -> None:
     """Some models count from 1 in each answer."""
     events = [call("a", "Bash", {"command": "1"}), result("a", "x")]
     again = call("a", "Bash", {"command": "2"})

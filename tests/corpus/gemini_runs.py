@@ -62,7 +62,7 @@ def content(path: Path) -> bytes:
 class Tree:
     """The chat files that a scenario left, each as it stood at any moment.
 
-    What was written when is told by the times in it: a log's rows stay, a document is made of the
+    The times in a file say what was written when: a log's rows stay, a document is made of the
     messages and calls that had come by then.
     """
 

@@ -77,7 +77,7 @@ def _counts(sent: int, cached: int, got: int, total: int) -> Counter[str]:
 
 
 def _streamed(stats: dict[str, Any]) -> Counter[str]:
-    """Return what a `result` line counts, the router's model left out where models are told."""
+    """Return what a `result` line counts, the router's model left out where models are named."""
     models = stats.get("models", {"all": stats})
     return sum(
         (
@@ -185,7 +185,7 @@ def test_a_session_costs_what_its_runs_printed(scenario: Path) -> None:
 
 
 def test_a_prompt_whose_answer_was_cut_off_makes_the_counts_a_lower_bound() -> None:
-    """What the model had sent before the signal was counted by nobody."""
+    """What the model had sent before the signal is counted in no file."""
     for name in ("int_text", "kill_text", "term_text"):
         (usage,) = _parsed(CORPUS / "gemini-0.61.0" / name).values()
         assert usage["exact"] is False

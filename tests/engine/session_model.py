@@ -1,6 +1,6 @@
 """What must be true of one agent, kept beside it by a test and computed from nothing of ours.
 
-`Model` knows what the caller was told and what docs/behaviour.md says that follows. `Seen` is
+`Model` knows what the caller got and what docs/behaviour.md says that follows. `Seen` is
 what the log says, read line by line with Python's own json.
 """
 

@@ -63,7 +63,7 @@ def test_a_file_may_leave_everything_open(write: Callable[[str], Path]) -> None:
 
 
 def test_a_prop_is_not_looked_through_for_placeholders(write: Callable[[str], Path]) -> None:
-    """Whoever gives one prop cannot reach the others by it."""
+    """A caller that gives one prop cannot reach the others by it."""
     path = write('prompt = "{{a}} {{b}}"\nprops = {a = "{{b}}", b = "x\\\\1"}')
     assert read_agent_file(path, {}).prompt == "{{b}} x\\1"
 

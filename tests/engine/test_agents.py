@@ -138,7 +138,7 @@ def test_status_is_computed_from_the_lock_and_the_state(stage: Any) -> None:
 
 
 def test_a_torn_tail_is_no_finding_while_a_writer_lives(stage: Any) -> None:
-    """With nobody at work it is."""
+    """With no process at work it is."""
     paths = stage.new()
     with paths.log.open("ab") as log:
         log.write(b'{"seq":2,')

@@ -165,7 +165,7 @@ def test_a_turn_that_fails_has_its_error_and_the_send_its_result(
 
 
 def test_a_turn_that_is_aborted_has_its_error_once(stage: Any) -> None:
-    """Whoever ends it."""
+    """However it is ended."""
     heard = Heard()
 
     def interrupted(_request: Any) -> Any:

@@ -83,7 +83,7 @@ def test_a_subagent_has_a_parent_a_name_an_id_of_its_own_and_its_prompt(
 
 @pytest.mark.feature("S-09")
 def test_a_subagent_that_a_turn_asks_for_is_named_in_that_turn(stage: Any) -> None:
-    """The request comes before its block, so that nobody forgets to run it; its answer comes back.
+    """The request comes before its block, so that it is never left unrun; its answer comes back.
 
     Outside a turn there is nothing to wait for.
     """
@@ -165,7 +165,7 @@ def test_the_permission_mode_goes_on_where_a_program_heeds_it(stage: Any, progra
 
 
 @pytest.mark.feature("T-04")
-def test_siblings_are_told_apart_by_name(stage: Any) -> None:
+def test_siblings_are_distinguished_by_name(stage: Any) -> None:
     """One that is given must be free; one that is not is made of the id, which is."""
     parent = stage.new()
     make(stage, parent, name="one")
@@ -180,7 +180,7 @@ def test_siblings_are_told_apart_by_name(stage: Any) -> None:
 
 @pytest.mark.feature("A-06")
 def test_there_are_ten_levels_below_the_root_and_no_eleventh(stage: Any) -> None:
-    """Whoever stands on the last one is refused, and nothing is left of it."""
+    """An agent on the last one may spawn none, and nothing is left of the attempt."""
     paths = stage.new()
     for _ in range(10):
         paths = make(stage, paths).paths
@@ -254,7 +254,7 @@ class Refusing:
 def test_one_that_its_parents_log_does_not_name_is_taken_back(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody was told of it, so that nobody waits for it."""
+    """No caller got its id, so that no caller waits for it."""
     parent = stage.new()
     turn = stage.begin_turn(parent)
     before = files(stage)
@@ -281,7 +281,7 @@ def test_one_that_its_parents_log_may_name_stays(
 
 @pytest.mark.feature("A-06")
 def test_what_an_ephemeral_agent_spawns_is_ephemeral_too(stage: Any) -> None:
-    """Nobody would find it once the other is gone."""
+    """No caller would find it once the other is gone."""
     parent = stage.new()
     child = make(stage, parent, ephemeral=True)
     assert "ephemeral" not in created(stage, make(stage, parent).paths)

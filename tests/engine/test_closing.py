@@ -200,7 +200,7 @@ def test_a_turn_that_ends_by_itself_meanwhile_ends_in_a_closed_session(stage: An
 
 
 def test_an_agent_that_is_closed_before_its_turn_begins_runs_none(stage: Any) -> None:
-    """Its sender is told so, and not that the provider failed; the message was given up."""
+    """Its sender gets that error, and not that the provider failed; the message was given up."""
     paths = stage.new()
     stage.send(paths)
     ids, made = stage.ids.agent, []
@@ -222,7 +222,7 @@ def test_an_agent_that_is_closed_before_its_turn_begins_runs_none(stage: Any) ->
 
 
 def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) -> None:
-    """It says that the agent was closed, not that nobody knows what became of the message."""
+    """It says that the agent was closed, not that the end of the message is unknown."""
     paths = stage.new()
     refused: list[BaseException] = []
 
@@ -247,8 +247,8 @@ def test_a_send_that_waits_for_a_turn_ends_when_the_agent_is_closed(stage: Any) 
     ]
 
 
-def test_nobody_is_missed_who_is_being_made_while_the_parent_is_closed(stage: Any) -> None:
-    """Who makes agents holds the create lock: before the parent's end, or not at all."""
+def test_no_agent_is_missed_that_is_being_made_while_the_parent_is_closed(stage: Any) -> None:
+    """A process makes agents under the create lock: before the parent's end, or not at all."""
     parent = stage.new()
     wanted = NewAgent(provider="echo", kind="subagent", parent=parent.id, cwd="/", name="early")
     thread = threading.Thread(target=lambda: close(stage.services, parent))
@@ -286,7 +286,7 @@ def test_an_agent_whose_holder_is_dead_has_its_turn_ended_and_is_closed(stage: A
 
 @pytest.mark.parametrize("who", ["restore", "close", "the first close"])
 def test_a_holder_that_dies_after_the_close_is_survived(stage: Any, who: str) -> None:
-    """Its turn is ended as a crash; nobody is answered by a closed agent, and it stays closed."""
+    """Its turn is ended as a crash; a closed agent answers no message, and it stays closed."""
     paths = stage.new()
     with locks.hold(paths.turn):
         stage.begin_turn(paths)
@@ -353,7 +353,7 @@ def test_a_session_that_is_closed_while_it_is_suspended_stays_closed(
 
 
 def test_two_who_close_at_once_close_it_once(stage: Any) -> None:
-    """Whoever comes second finds nothing to do; each message is settled once."""
+    """The second process finds nothing to do; each message is settled once."""
     top = stage.new()
     below = [child(stage, top, f"n{number}") for number in range(3)]
     for paths in (top, *below):
@@ -440,8 +440,8 @@ def ask(stage: Any, sender: Any, target: Any) -> str:
     return enqueue(stage.services, target, Message(content, sender.id, sync=True))
 
 
-def test_who_waits_for_an_answer_of_a_closed_agent_is_told_once(stage: Any) -> None:
-    """By a notice that answers the message; one who was closed too is not told."""
+def test_an_agent_that_waits_for_an_answer_of_a_closed_one_gets_one_notice(stage: Any) -> None:
+    """The notice answers the message; an agent that was closed too gets none."""
     asker, other, target = stage.new(), stage.new(), stage.new(name="target")
     question = ask(stage, asker, target)
     ask(stage, other, target)

@@ -262,7 +262,7 @@ def test_comparing_writes_nothing(stage: Any, paths: Any) -> None:
 def test_a_manifest_that_a_living_writer_has_yet_to_make_is_not_missing(
     stage: Any, paths: Any
 ) -> None:
-    """It follows the log, as everything derived does; when nobody is at work, it is missing."""
+    """It follows the log, as everything derived does; when no process is at work, it is missing."""
     paths.manifest.unlink()
     with locks.hold(paths.turn, wait=0, what="the test"):
         assert statuses(paths) == {**SAME, MANIFEST: "stale"}

@@ -56,7 +56,7 @@ def test_a_kind_is_not_derived_anew_when_its_file_is_lost(stage: Any) -> None:
 
 
 def test_an_agent_without_a_kind_is_the_users_own_conversation(stage: Any) -> None:
-    """Of the shell, of whoever is logged in, and of no other agent."""
+    """Of the shell, of the user who is logged in, and of no other agent."""
     paths = stage.new(login="me")
     assert descriptor(paths) == {
         "type": "user",

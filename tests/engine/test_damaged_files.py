@@ -134,7 +134,7 @@ def test_a_damaged_log_is_restored_once_and_no_byte_of_it_is_changed(
 def test_an_agentsdir_json_damaged_at_any_byte_is_refused_or_read(
     stage: Any, paths: Any, kind: str
 ) -> None:
-    """It is never an error that nobody foresaw, and never written over."""
+    """It is never an unexpected error, and never written over."""
     document = stage.root / "agentsdir.json"
     data = document.read_bytes()
     for at in range(len(data)):
@@ -149,7 +149,7 @@ def test_an_agentsdir_json_damaged_at_any_byte_is_refused_or_read(
 def test_a_transcript_damaged_at_any_byte_is_not_gone_on_from(
     stage: Any, paths: Any, kind: str
 ) -> None:
-    """No turn runs, the message ends as failed, and the bytes are left for whoever can mend them.
+    """No turn runs, the message ends as failed, and the bytes are left for a user to mend.
 
     The gate is asked at every byte, and a whole `send` at some of them.
     """

@@ -32,7 +32,7 @@ def is_there(paths: AgentPaths) -> bool:
 
 
 def work(stage: Any, child: AgentPaths) -> None:
-    """Have it do its work and be left where it is, as by somebody who dies then."""
+    """Have it do its work and be left where it is, as by a process that dies then."""
     (message,) = stage.state(child).pending
     services, options = stage.services, TurnOptions(lambda _event: None)
     with hold_turn(child) as held:
@@ -64,7 +64,7 @@ def test_one_that_was_given_more_to_do_stays(stage: Any, child: AgentPaths) -> N
 
 
 def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: AgentPaths) -> None:
-    """Whether it is done is asked again when nobody can write to it any more."""
+    """Whether it is done is asked again when no process can write to it any more."""
     work(stage, child)
     stage.enqueue(child, "just in time")
     assert not remove_agent(stage.services, child, only_if=is_finished)
@@ -72,7 +72,7 @@ def test_a_message_that_comes_while_it_is_looked_at_keeps_it(stage: Any, child: 
 
 
 def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPaths) -> None:
-    """Whose parent is gone can tell nobody."""
+    """A subagent whose parent is gone has no agent to report to."""
     work(stage, child)
     wanted = SpawnRequest([{"type": "text", "text": "count more"}])
     grandchild = create_child(stage.services, child, wanted, turn_id=None, sync=False)
@@ -82,7 +82,7 @@ def test_one_that_spawned_waits_for_what_it_spawned(stage: Any, child: AgentPath
     assert remove_if_finished(stage.services, child)
 
 
-def test_one_that_somebody_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
+def test_one_that_a_process_holds_is_left_and_restored_away(stage: Any, child: AgentPaths) -> None:
     """A boot removes it like what a dead process left."""
     work(stage, child)
     with hold_turn(child):
@@ -108,7 +108,7 @@ def test_one_that_crashed_goes_once_its_parent_knows(stage: Any, child: AgentPat
 
 
 def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> None:
-    """Whoever makes one wants to have it."""
+    """A user who makes one wants to have it."""
     work(stage, child)
     fork = Layout(stage.root).agent(fork_agent(stage.services, child, login="me").agent_id)
     stage.send(fork)
@@ -117,8 +117,8 @@ def test_a_fork_of_an_ephemeral_agent_stays(stage: Any, child: AgentPaths) -> No
 
 
 @pytest.mark.feature("A-06")
-def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any) -> None:
-    """From its parent's log, for its own is gone; and so is told why there is none."""
+def test_a_caller_that_waits_for_one_that_another_ran_gets_its_answer(stage: Any) -> None:
+    """From its parent's log, for its own is gone; there the reason of a failure is, too."""
     parent = stage.new()
     how = {"fine": "echo", "failing": "script"}
     made = {
@@ -144,8 +144,8 @@ def test_whoever_waits_for_one_that_somebody_else_ran_gets_its_answer(stage: Any
         run_child(stage.services, made["failing"], quiet, WaitLimits())
 
 
-def test_whoever_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
-    """And then removes it: who ran it was kept from that by the one who waited."""
+def test_a_caller_that_comes_for_an_answer_before_the_agent_goes_gets_it(stage: Any) -> None:
+    """And then removes it: the waiting caller kept the one that ran it from that."""
     wanted = SpawnRequest([{"type": "text", "text": "count"}], provider="echo", ephemeral=True)
     made = create_child(stage.services, stage.new(), wanted, turn_id=None, sync=False)
     work(stage, made.paths)

@@ -91,7 +91,7 @@ def test_a_provider_that_fails_before_it_said_anything_is_stood_in_for(
     assert changed[1]["native"] == stage.log(paths)[0]["data"]["native"]
 
 
-def test_who_stands_in_is_told_what_was_said_since_the_last_reset(
+def test_a_provider_that_stands_in_gets_what_was_said_since_the_last_reset(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
     """And not what stands before it; results of tools are part of it."""
@@ -109,7 +109,7 @@ def test_who_stands_in_is_told_what_was_said_since_the_last_reset(
     assert heard.count("my name?!") == 1
 
 
-def test_the_agents_own_provider_is_told_once_what_it_missed(
+def test_the_agents_own_provider_gets_once_what_it_missed(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
     """With its next prompt; what it heard itself is not repeated."""
@@ -132,7 +132,7 @@ def test_the_agents_own_provider_is_told_once_what_it_missed(
 def test_a_carried_context_is_not_carried_again_within_the_next(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
-    """The prompt's block has it; what is told of a turn is the message alone."""
+    """The prompt's block has it; what is carried of a turn is the message alone."""
     paths = stage.new(provider=plugin("first", body=FICKLE), fallbacks=(plugin("second"),))
     for text in ("one", "two!", "three", "four!"):
         stage.send(paths, text)
@@ -141,8 +141,10 @@ def test_a_carried_context_is_not_carried_again_within_the_next(
     assert told.count('{"role":"user","text":"three"}') == 1
 
 
-def test_nobody_stands_in_once_a_block_has_begun(stage: Any, plugin: Callable[..., str]) -> None:
-    """Half an answer of one, and another's after it, would be nobody's."""
+def test_no_provider_stands_in_once_a_block_has_begun(
+    stage: Any, plugin: Callable[..., str]
+) -> None:
+    """Half an answer of one, and another's after it, would be the answer of neither."""
     body = """
 block = self.transcript.block("assistant_text", "half", self.spec.now(), content="")
 yield stream.block_start(block["id"], block)
@@ -200,7 +202,7 @@ def send_in(services: Any, paths: Any) -> Any:
     return send(services, paths, [{"type": "text", "text": "hi"}], lambda _event: None)
 
 
-def test_where_nobody_of_a_chain_is_there_that_is_the_error(
+def test_where_no_provider_of_a_chain_is_there_that_is_the_error(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
     """The agent's own provider was uninstalled, and the other one never was."""
@@ -227,7 +229,7 @@ def test_some_errors_are_final(stage: Any, plugin: Callable[..., str], kind: str
 def test_within_an_architecture_the_native_session_goes_on(
     stage: Any, plugin: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Its transcript has all that was said, so nothing is told again."""
+    """Its transcript has all that was said, so nothing is carried over."""
     second = plugin("second", body=HEARS)
     module = tmp_path / "site-second" / "plugin_second.py"
     module.write_text(module.read_text().replace("'second' + \"-cli\"", '"first-cli"'))
@@ -239,10 +241,10 @@ def test_within_an_architecture_the_native_session_goes_on(
 
 
 @pytest.mark.parametrize("who", ["restore", "send"])
-def test_a_crash_while_somebody_stood_in_leads_back(
+def test_a_crash_while_another_provider_stood_in_leads_back(
     stage: Any, plugin: Callable[..., str], who: str
 ) -> None:
-    """Whoever ends the turn sets the agent's own native session in force again."""
+    """The command that ends the turn sets the agent's own native session in force again."""
     second = plugin("second", body=FULL)
     paths = stage.new(provider=plugin("first", body=FICKLE), fallbacks=(second,))
     with pytest.raises(NotRecorded):

@@ -27,7 +27,7 @@ with FileLock(sys.argv[1], mode=0o600):
 
 
 class Held:
-    """A process that holds a lock with filelock until it is told to go."""
+    """A process that holds a lock with filelock until `end` is called."""
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a native session is told of turns that another one ran."""
+"""What a native session gets of turns that another one ran."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text(content: str) -> dict[str, Any]:
     return {"type": "assistant_text", "content": content}
 
 
-def test_each_kind_of_block_is_told_in_its_own_words(stage: Any) -> None:
+def test_each_kind_of_block_is_put_in_its_own_words(stage: Any) -> None:
     """Thoughts and notices are not; a subagent's thread is not; what was given up is not."""
     paths = stage.new()
     call = {"type": "tool_use", "toolName": "Bash", "toolUseId": "u", "input": {"command": "ls"}}

@@ -192,7 +192,7 @@ def test_an_integer_too_long_to_show_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_turn_queues_is_said_by_its_agent(stage: Any, program: Callable[..., str]) -> None:
-    """And not by whoever sits at the terminal; once the turn is over it says nothing."""
+    """And not by the user at the terminal; once the turn is over it says nothing."""
     heard = stage.new()
     body = f"""
     from asking import agentsdir

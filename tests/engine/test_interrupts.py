@@ -82,7 +82,7 @@ def test_text_that_the_transcript_does_not_keep_is_logged_as_far_as_it_came(
 
 
 def test_a_person_is_sent_nothing_of_a_turn_that_was_interrupted(stage: Any, program: Any) -> None:
-    """Whoever stopped it knows; the answer to the next message goes out as ever (D25)."""
+    """The user who stopped it knows; the answer to the next message goes out as ever (D25)."""
     person = {"connector": "irc", "user": "ada", "channel": "#c"}
     paths = stage.new(provider=program(body=CALLS), **person)
     with pytest.raises(KeyboardInterrupt):
@@ -121,7 +121,7 @@ def test_an_idle_agent_is_not_asked_to_end_anything(stage: Any) -> None:
         interrupt(stage.services, paths)
     assert refused.value.kind == "not-running"
     with (
-        locks.hold(paths.turn),  # somebody suspends it, say
+        locks.hold(paths.turn),  # another process suspends it, say
         pytest.raises(SessionStateError),
     ):
         interrupt(stage.services, paths)
@@ -152,7 +152,7 @@ class Asking:
         self._thread.join(LONG)
 
 
-def test_a_request_in_the_log_ends_a_turn_whose_holder_nobody_can_signal(
+def test_a_request_in_the_log_ends_a_turn_whose_holder_cannot_be_signalled(
     stage: Any, plugin: Any
 ) -> None:
     """The holder looks into its log by itself; the request names the turn and the words."""
@@ -209,7 +209,7 @@ def test_a_second_request_stops_a_program_that_takes_its_time(stage: Any, progra
     assert stage.events(paths)[-2:] == ["turn.aborted", "message.delivered"]
 
 
-def test_a_turn_of_somebody_elses_message_is_interrupted_and_the_own_one_is_run(
+def test_a_turn_of_another_senders_message_is_interrupted_and_the_own_one_is_run(
     stage: Any, plugin: Any
 ) -> None:
     """A request ends the turn that runs, and not the command that runs it."""
@@ -300,7 +300,7 @@ def note_of(process: Process | None, holder: Process | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("who", ["send", "restore", "suspend"])
-def test_whoever_comes_next_ends_what_a_dead_turn_left_running(
+def test_the_next_command_ends_what_a_dead_turn_left_running(
     stage: Any, sleeper: Any, who: str
 ) -> None:
     """Everything that carries the marks of that turn, in whatever process group."""
@@ -339,7 +339,7 @@ def test_a_process_that_a_hostile_turn_file_names_is_never_signalled(
 
 
 def test_a_holder_of_another_start_time_is_never_signalled(stage: Any, sleeper: Any) -> None:
-    """Its number was given to somebody else; the request stays in the log."""
+    """Its number was given to another process; the request stays in the log."""
     innocent = sleeper({})
     named = processes.find(innocent.pid)
     assert named is not None
@@ -377,12 +377,12 @@ def test_garbage_in_a_turn_file_is_no_note(stage: Any, data: bytes) -> None:
 
 
 def test_a_turn_file_that_cannot_be_written_starts_no_turn(stage: Any, program: Any) -> None:
-    """A program whose number nobody can find would outlive its turn."""
+    """A program whose number no file names would outlive its turn."""
     paths = stage.new(provider=program(body='self.start("sleep", "60").wait()'))
     hard = Path(stage.root) / "second name"
 
     def link(_event: Any) -> None:
-        paths.turn.rename(hard)  # somebody takes the lock file away
+        paths.turn.rename(hard)  # another process takes the lock file away
 
     with pytest.raises(Exception, match="removed or replaced"):
         stage.send(paths, on_event=link)

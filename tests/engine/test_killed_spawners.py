@@ -113,7 +113,7 @@ def heard(stage: Any, parent: AgentPaths, child: str) -> tuple[list[str], list[s
 
 @pytest.mark.feature("T-10", "S-09")
 @pytest.mark.parametrize("work", [in_a_turn, outside])
-def test_a_spawner_killed_at_any_record_leaves_nobody_in_doubt(
+def test_a_spawner_killed_at_any_record_leaves_no_agent_in_doubt(
     stage: Any,
     plugin: Callable[..., str],
     memory_path: Path,

@@ -105,7 +105,7 @@ def test_an_open_turn_of_a_session_that_is_not_active_is_read(
     assert found["actions"] != []
 
 
-def test_damage_is_told_of_until_it_is_mended_also_after_later_commands(stage: Any) -> None:
+def test_damage_is_reported_until_it_is_mended_also_after_later_commands(stage: Any) -> None:
     """They read the end of the log only, and so cannot say that the agent is in order."""
     paths = stage.new()
     for text in ("one", "two"):

@@ -169,7 +169,9 @@ def test_restoring_ends_what_a_crash_left_open_once(
 
 
 @pytest.mark.parametrize("verb", ["send", "suspend", "resume", "archive"])
-def test_a_writing_verb_first_ends_an_open_turn_that_nobody_holds(stage: Any, verb: str) -> None:
+def test_a_writing_verb_first_ends_an_open_turn_that_no_process_holds(
+    stage: Any, verb: str
+) -> None:
     """Without a restore in between."""
     paths = bring(stage, "active")
     crash(stage, paths, "turn.start")
@@ -211,7 +213,7 @@ def test_restoring_says_which_derived_files_it_rebuilt(stage: Any, name: str) ->
 
 @pytest.mark.feature("S-02")
 def test_each_transition_replaces_the_session_record_as_a_whole(stage: Any) -> None:
-    """Whoever has the old file open reads the old record to its end; no other file is left."""
+    """A reader that has the old file open reads its record to the end; no other file is left."""
     paths = stage.new()
     steps = [
         lambda: stage.send(paths),

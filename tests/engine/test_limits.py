@@ -105,7 +105,7 @@ for n in range(12):
     assert texts[-1] == "was stopped"
 
 
-def test_calls_are_told_apart_by_message_or_by_what_stands_between() -> None:
+def test_calls_are_distinguished_by_message_or_by_what_stands_between() -> None:
     """Parallel calls of one message are one; a subagent's are none; a block seen again is none."""
     ticks = TickCounter(None)
     for one in (
@@ -148,7 +148,7 @@ time.sleep(600)
 def test_a_turn_is_ended_when_its_time_is_over(
     stage: Any, program: Callable[..., str], timeout: float
 ) -> None:
-    """What was said is kept, nobody is told anything but the sender, nobody stands in."""
+    """What was said is kept, only the sender gets an error, and no provider stands in."""
     person = {"connector": "telegram", "user": "42", "channel": "42"}
     name = program(body=SLOW)
     paths = stage.new(provider=name, fallbacks=("echo",), **person)

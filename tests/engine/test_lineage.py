@@ -70,7 +70,7 @@ def test_parents_that_go_round_are_refused_by_name(stage: Any, length: int) -> N
 
 
 def test_descendants_come_after_their_parents_and_never_upwards(stage: Any) -> None:
-    """Children, grandchildren; neither siblings nor whoever stands above."""
+    """Children, grandchildren; neither siblings nor the agents above."""
     top, middle, low = line_of(stage, 3)
     aunt = stage.new(kind="subagent", parent=top.id, name="aunt")
     layout = Layout(stage.root)

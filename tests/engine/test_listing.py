@@ -115,7 +115,7 @@ def test_closed_and_ephemeral_agents_are_shown_when_they_are_asked_for() -> None
 
 
 def test_an_agent_that_cannot_be_read_comes_last_and_fits_no_filter() -> None:
-    """It is told of in any case."""
+    """It is reported in any case."""
     told: list[str] = []
     for wanted, expected in ((Wanted(), ["good", "bad"]), (Wanted(tags=frozenset("a")), [])):
         listing = Listing(wanted, lambda row: row["agentId"], lambda one: told.append(one.paths.id))

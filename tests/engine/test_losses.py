@@ -76,7 +76,7 @@ def test_text_that_was_streamed_is_in_the_log_also_when_its_block_was_never_comp
 
 
 def test_a_replay_says_how_a_turn_failed(stage: Any, plugin: Any) -> None:
-    """A turn without an answer is told from an agent that said nothing."""
+    """A turn without an answer differs from an agent that said nothing."""
     plugin("failing", body="raise ProviderError('overloaded', kind='rate-limited'); yield")
     paths = stage.new(provider="failing")
     with pytest.raises(ProviderError):

@@ -51,7 +51,7 @@ MESSES = st.sampled_from(["kept", "kept", "lost", "garbage", "cut", "old"])
 class Agent:
     """One agent, what must be true of it, and older versions of its derived files.
 
-    `exact` is whether nobody has touched the derived files since they were whole.
+    `exact` is whether no step has touched the derived files since they were whole.
     """
 
     paths: AgentPaths
@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH, text=TEXTS)
     def enqueue(self, which: int, text: str) -> None:
-        """Leave a message of somebody who did not wait."""
+        """Leave a message of a sender that did not wait."""
         agent = self.agents[which % len(self.agents)]
         if agent.model.state != "terminated":
             message = self.stage.enqueue(agent.paths, text)

@@ -1,4 +1,4 @@
-"""A parent that could not be told at the time is told by its restoration, once (T-10)."""
+"""A parent that could not get an end at the time gets it by its restoration, once (T-10)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def told(stage: Any, parent: Any) -> list[tuple[str, str]]:
     return said + [("sent", m["content"][0]["text"]) for m in stage.state(parent).pending]
 
 
-def test_an_archived_parent_is_told_when_it_is_back(stage: Any) -> None:
+def test_an_archived_parent_gets_the_end_when_it_is_back(stage: Any) -> None:
     """The block, the event and the answer, from the subagent's own log; and only once."""
     parent = stage.new()
     child = spawned(stage, parent)
@@ -78,7 +78,7 @@ def test_a_subagent_that_was_removed_has_ended(stage: Any) -> None:
     assert stage.state(parent).children == {}
 
 
-def test_a_subagent_that_was_told_of_and_removed_since_the_parent_was_read_has_not_failed(
+def test_a_subagent_that_was_reported_and_removed_since_the_parent_was_read_has_not_failed(
     stage: Any,
 ) -> None:
     """Whether it ended is looked up after it was found to be gone, not before."""

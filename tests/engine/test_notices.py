@@ -110,8 +110,8 @@ def test_the_block_goes_from_pending_over_running_to_success(stage: Any) -> None
 
 
 @pytest.mark.feature("T-10")
-def test_a_subagent_that_the_log_never_named_is_told_of_all_the_same(family: Family) -> None:
-    """Its spawner died before it could; somebody ran it later."""
+def test_a_subagent_that_the_log_never_named_is_reported_all_the_same(family: Family) -> None:
+    """Its spawner died before it could; another process ran it later."""
     lines = family.parent.log.read_bytes().splitlines(keepends=True)
     family.parent.log.write_bytes(b"".join(lines[:-2]))
     family.parent.state.unlink()
@@ -120,8 +120,8 @@ def test_a_subagent_that_the_log_never_named_is_told_of_all_the_same(family: Fam
     assert family.ended("3") == []
 
 
-def test_a_parent_that_is_gone_closed_or_unreadable_is_told_nothing(family: Family) -> None:
-    """And stops nobody."""
+def test_a_parent_that_is_gone_closed_or_unreadable_gets_no_record(family: Family) -> None:
+    """And stops no command."""
     closing = {"from": "active", "to": "terminated", "reason": "close"}
     family.stage.append(family.parent, "session.state", closing)
     assert family.begun() == family.ended("3") == []
@@ -132,8 +132,8 @@ def test_a_parent_that_is_gone_closed_or_unreadable_is_told_nothing(family: Fami
     assert family.begun() == family.ended("3") == []
 
 
-def test_one_that_somebody_runs_already_is_not_dropped(stage: Any) -> None:
-    """It was asked for, and a person ran it by hand before the turn failed."""
+def test_one_that_a_process_runs_already_is_not_dropped(stage: Any) -> None:
+    """It was asked for, and a user ran it by hand before the turn failed."""
     family = Family(stage, deferred=True)
     family.take(family.begun())
     assert family.dropped() == []
@@ -150,5 +150,5 @@ def test_one_whose_folder_is_gone_is_dropped_all_the_same(stage: Any) -> None:
 
 
 def test_a_subagent_outside_any_turn_is_not_dropped_with_one(stage: Any) -> None:
-    """It is nobody's but the shell's that waits for it."""
+    """It belongs to the shell that waits for it."""
     assert Family(stage, deferred=False).dropped() == []

@@ -25,7 +25,7 @@ class Died(BaseException):
 
 
 class Connector:
-    """A hook that takes texts, refuses them, or whose caller dies, as it is told."""
+    """A hook that takes texts, refuses them, or whose caller dies, as its moods say."""
 
     def __init__(self, *moods: str) -> None:
         self.moods = list(moods)
@@ -67,7 +67,7 @@ def services_with(stage: Any, connector: Connector, **changed: Any) -> Services:
 
 
 def talker(stage: Any) -> AgentPaths:
-    """Return the agent of somebody behind a connector."""
+    """Return the agent of a person behind a connector."""
     paths: AgentPaths = stage.new(connector="irc", user="ada", channel="#c")
     return paths
 
@@ -123,7 +123,7 @@ def test_a_refused_text_waits_and_those_after_it_too(stage: Any) -> None:
 
 
 def test_without_a_hook_texts_wait_and_nothing_is_written(stage: Any) -> None:
-    """Whoever polls `outbox` finds them."""
+    """A program that polls `outbox` finds them."""
     paths = talker(stage)
     put(stage, paths, "one")
     before = paths.log.read_bytes()
@@ -182,7 +182,7 @@ def test_restore_leaves_a_text_that_the_hook_refused_until_there_is_another(stag
 
 
 def test_restore_without_a_hook_writes_nothing_and_says_nothing(stage: Any) -> None:
-    """Texts wait there for whoever polls."""
+    """Texts wait there for a program that polls."""
     paths = talker(stage)
     put(stage, paths, "one")
     before = paths.log.read_bytes()
@@ -207,7 +207,7 @@ def test_restore_says_that_it_spoke_and_a_dry_run_does_not_speak(stage: Any) -> 
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_restore_does_not_speak_for_whoever_brought_a_root_along(stage: Any, crashed: bool) -> None:
+def test_restore_hands_out_no_text_of_a_root_that_is_not_trusted(stage: Any, crashed: bool) -> None:
     """As `outbox --deliver`: neither what waits there nor what it writes itself."""
     paths = talker(stage)
     put(stage, paths, "one")
@@ -227,7 +227,7 @@ def test_restore_does_not_speak_for_whoever_brought_a_root_along(stage: Any, cra
     assert len(left(stage, paths)) == 1 + crashed
 
 
-def test_restore_leaves_a_closed_agents_texts_to_whoever_asks(stage: Any) -> None:
+def test_restore_leaves_a_closed_agents_texts_to_a_command_that_asks(stage: Any) -> None:
     """Its log would not say that the hook has failed, which then ran at each restore."""
     paths = talker(stage)
     put(stage, paths, "one")
@@ -239,7 +239,7 @@ def test_restore_leaves_a_closed_agents_texts_to_whoever_asks(stage: Any) -> Non
 
 
 def test_a_text_without_a_name_does_not_keep_restore_from_the_others(stage: Any) -> None:
-    """Whoever damaged the log."""
+    """Whatever damaged the log."""
     paths = talker(stage)
     (odd, _) = put(stage, paths, "odd", "two")
     said, wrong = f'"message_id":"{odd}"'.encode(), b'"message_id":["x"]'
@@ -253,7 +253,7 @@ def test_a_text_without_a_name_does_not_keep_restore_from_the_others(stage: Any)
     assert connector.texts == ["two"]
 
 
-def test_while_a_turn_runs_nobody_else_hands_out(stage: Any) -> None:
+def test_while_a_turn_runs_no_other_process_hands_out(stage: Any) -> None:
     """Else two processes could hand out one text."""
     paths = talker(stage)
     put(stage, paths, "one")
@@ -279,7 +279,7 @@ def test_a_closed_agents_last_words_are_handed_out(stage: Any) -> None:
 
 
 def test_a_closed_agents_refused_text_waits_and_its_log_takes_no_reason(stage: Any) -> None:
-    """A hook's failure is said, and raised by nobody."""
+    """A hook's failure is in the result, and is not raised."""
     paths = talker(stage)
     put(stage, paths, "one")
     change = {"from": "created", "to": "terminated", "reason": "close"}
@@ -334,7 +334,7 @@ def test_a_text_that_is_settled_while_an_earlier_one_is_handed_out_is_not_handed
     assert stage.events(paths).count("outgoing.delivered") == 3
 
 
-def test_somebody_else_may_say_that_a_text_was_taken(stage: Any) -> None:
+def test_another_program_may_say_that_a_text_was_taken(stage: Any) -> None:
     """Once, in any order; an id that is no text of this agent is refused."""
     paths = talker(stage)
     first, second = put(stage, paths, "one", "two")
@@ -365,8 +365,10 @@ def test_several_texts_and_all_of_them_may_be_said_to_be_taken(stage: Any) -> No
     assert left(stage, paths) == []
 
 
-def test_an_error_that_has_an_aborts_name_is_told_as_an_error(stage: Any, tmp_path: Path) -> None:
-    """Adapters name their errors as they like; nobody ended this turn."""
+def test_an_error_that_has_an_aborts_name_is_reported_as_an_error(
+    stage: Any, tmp_path: Path
+) -> None:
+    """Adapters name their errors as they like; no command ended this turn."""
     play = tmp_path / "play.jsonl"
     play.write_text('{"type":"error","kind":"timeout","message":"the model did not answer"}\n')
     paths = stage.script(str(play), connector="irc", user="ada", channel="#c")

@@ -224,7 +224,7 @@ def test_plug_ins_are_not_imported_unless_they_are_named(
 
 
 @pytest.mark.feature("C-05", "C-06")
-def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_nobody_needs(stage: Any) -> None:
+def test_a_recorded_turn_that_is_killed_leaves_a_stream_that_no_reader_needs(stage: Any) -> None:
     """It is never named, handed to no provider, and in no later recording's way."""
     paths = stage.script("sleeps.jsonl")
     process = agentsdir(stage, "send", paths.id, "--record", "go")

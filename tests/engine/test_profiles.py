@@ -30,7 +30,7 @@ def work(stage: Any, tmp_path: Path) -> Path:
 
 
 def apply(stage: Any, work: Path, paths: Any = None) -> tuple[Any, list[str]]:
-    """Apply the profile as a turn does; return the agent and what the person was told."""
+    """Apply the profile as a turn does; return the agent and what the user got to read."""
     paths = paths or stage.new(provider="claude", profile="good", cwd=str(work))
     told: list[str] = []
     services = stage.services._replace(notify_user=told.append)

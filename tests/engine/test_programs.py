@@ -197,7 +197,7 @@ def test_what_only_the_transcript_shows_is_logged_before_the_turn_is_over(
     ]
     assert len({turn for turn, _ in blocks(stage, paths)}) == 1
     assert stage.events(paths)[-3:] == ["transcript.synced", "turn.complete", "message.delivered"]
-    assert len(events) == 7  # whoever listens is told of all of them
+    assert len(events) == 7  # a listener gets all of them
     assert "never streamed" in result.response
     before = len(stage.log(paths))
     program()
@@ -260,7 +260,7 @@ yield self.on_disk("assistant_text", "how", content=self.how + " " + self.spec.n
 def test_an_id_that_the_client_chose_is_logged_once_and_gone_on_with(
     stage: Any, program: Any, fails: bool
 ) -> None:
-    """Some clients take none; without its id nobody would find the session again."""
+    """Some clients take none; without its id no turn would find the session again."""
     paths = stage.new(
         provider=program(body=NAMES_ITSELF + "if self.how == 'create': 1 / 0\n" * fails)
     )
@@ -308,7 +308,7 @@ yield {**event, "block": {k: v for k, v in event["block"].items() if k not in la
 """
 
 
-def test_what_the_transcript_knows_of_a_subagent_reaches_the_log(stage: Any, program: Any) -> None:
+def test_what_the_transcript_says_of_a_subagent_reaches_the_log(stage: Any, program: Any) -> None:
     """How it is tied to its call, and how long it ran, may be known when its block is logged."""
     paths = stage.new(provider=program(body=LINKS))
     stage.send(paths, "one")
@@ -324,7 +324,7 @@ def test_what_the_transcript_knows_of_a_subagent_reaches_the_log(stage: Any, pro
 def test_a_reset_gives_the_next_turn_a_native_session_of_its_own(
     stage: Any, paths: Any, program: Any
 ) -> None:
-    """The old transcript stays stored, is handed to nobody, and is not looked at any more."""
+    """The old transcript stays stored, is handed to no provider, and is not read any more."""
     stage.send(paths, "one")
     old = main_file(stage, paths)
     before = stage.state(paths).native["id"]
@@ -376,7 +376,7 @@ def test_tokens_and_cost_are_recorded_and_summed(stage: Any, program: Any, name:
 
 
 def test_a_suspension_needs_no_client(stage: Any, paths: Any) -> None:
-    """No session is opened for a blob that nobody needs."""
+    """No session is opened for a blob that no turn needs."""
     stage.send(paths)
     assert suspend(stage.services, paths).session.provider_state == b""
     assert stage.send(paths).outcome == "completed"
@@ -421,7 +421,7 @@ raise Terminated
 
 
 def died_calling(stage: Any, paths: Any) -> None:
-    """Put back the moment at which only the stream knows of a call."""
+    """Put back the moment at which only the stream has a call."""
 
     def send() -> None:
         with pytest.raises(SystemExit):
@@ -566,7 +566,7 @@ def test_a_reset_that_dies_in_the_middle_sends_no_old_turn_after_a_marker(
 def test_a_rewritten_copy_that_the_log_names_is_put_in_place(
     stage: Any, program: Any, who: str
 ) -> None:
-    """By whoever comes after a writer that died between the record and the rename."""
+    """By the next command after a writer that died between the record and the rename."""
     paths = stage.new(provider=program(body=REWRITES))
     stage.send(paths, "one")
     name = main_file(stage, paths).name

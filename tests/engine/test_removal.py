@@ -170,7 +170,7 @@ def layered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_where_no_folder_is_renamed_the_log_is_removed_after_all_but_the_locks(
     stage: Any, layered: list[str]
 ) -> None:
-    """Whoever dies in between leaves an agent that can be removed again."""
+    """A process that dies in between leaves an agent that can be removed again."""
     paths = stage.new()
     stage.send(paths)
     layered.clear()
@@ -262,7 +262,7 @@ def test_what_cannot_be_deleted_is_left_to_restore(
 
 
 @pytest.mark.parametrize("act", [remove_agent, archive_agent, unarchive_agent])
-def test_an_agent_that_went_meanwhile_is_nobody(stage: Any, act: Any) -> None:
+def test_an_agent_that_went_meanwhile_is_no_such_agent(stage: Any, act: Any) -> None:
     """Between being named and being locked."""
     paths = stage.new()
     remove_agent(stage.services, paths)

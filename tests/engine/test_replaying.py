@@ -264,7 +264,7 @@ def test_what_is_neither_a_number_nor_a_time_is_refused(text: str) -> None:
 
 
 def test_damage_is_reported_as_far_as_the_log_is_read(stage: Any) -> None:
-    """What stands beyond the point is nobody's business then."""
+    """What stands beyond the point is not looked at then."""
     paths = stage.new()
     stage.send(paths, "one")
     lines = paths.log.read_bytes().splitlines(keepends=True)
@@ -280,7 +280,7 @@ def test_damage_is_reported_as_far_as_the_log_is_read(stage: Any) -> None:
         assert "torn-tail" not in [finding.id for finding in findings]
 
 
-def test_a_log_cut_short_is_told_of_at_its_end_only(stage: Any) -> None:
+def test_a_log_cut_short_is_reported_at_its_end_only(stage: Any) -> None:
     """An earlier point does not need what state.json remembers."""
     paths = stage.new()
     stage.send(paths, "one")

@@ -81,7 +81,7 @@ def test_the_last_metadata_of_the_main_conversation_decides(
 def test_another_provider_stands_in_for_a_reported_error_and_not_for_an_abort(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
-    """As where it was raised: before the first block, and not where somebody ended the turn."""
+    """As where it was raised: before the first block, and not where the turn was aborted."""
     errs = plugin("errs", body=reporting({"stopReason": "error"}))
     paths = stage.new(provider=errs, fallbacks=("echo",))
     assert stage.send(paths, "hi").response == "hi"

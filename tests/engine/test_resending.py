@@ -1,4 +1,4 @@
-"""What an agent could not be told is told by the next restoration of either side, once (T-10)."""
+"""What could not reach an agent is sent by the next restoration of either side, once (T-10)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def heard(self) -> list[str]:
-        """What the one that is to hear was told, whether it waits or was run."""
+        """What the receiver got from the sender, whether it waits or was run."""
         sent = [
             r["data"] for r in self.stage.log(self.receiver) if r["event"] == "message.enqueued"
         ]
@@ -114,7 +114,7 @@ def pair(stage: Any, plugin: Callable[..., str], request: pytest.FixtureRequest)
 
 @pytest.mark.parametrize("side", ["receiver", "sender"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_what_could_not_be_told_is_told_by_the_restoration_of_either_side(
+def test_what_could_not_be_sent_is_sent_by_the_restoration_of_either_side(
     pair: Pair, way: Any, side: str
 ) -> None:
     """Of every turn, not of the first alone; each once, in order, and said at the time."""
@@ -172,8 +172,8 @@ def test_a_restoration_that_dies_between_both_logs_tells_nothing_twice(pair: Pai
 
 
 @pytest.mark.parametrize("how", ["removed", "closed"])
-def test_nobody_is_told_who_is_gone_for_good(pair: Pair, how: str) -> None:
-    """And nothing is kept for them."""
+def test_an_agent_that_is_gone_for_good_gets_nothing(pair: Pair, how: str) -> None:
+    """And nothing is kept for it."""
     if pair.asks or how == "removed":
         archive_agent(pair.stage.services, pair.receiver)
         pair.turn()
@@ -218,7 +218,7 @@ def test_what_a_message_of_a_log_may_say_is_bounded(stage: Any) -> None:
     assert not waiting.keys() & {"sync", "permissionMode", "spawn"}
 
 
-def test_what_a_bundle_could_not_tell_is_told_to_nobody(stage: Any) -> None:
+def test_what_a_bundle_could_not_send_is_sent_to_no_agent(stage: Any) -> None:
     """An import forgets it: the agents that it names are others here."""
     receiver, sender = stage.new(), stage.new()
     message = {"message_id": stage.ids.agent(), "content": [{"type": "text", "text": "hi"}]}
@@ -230,7 +230,7 @@ def test_what_a_bundle_could_not_tell_is_told_to_nobody(stage: Any) -> None:
     assert stage.state(receiver).pending == []
 
 
-def test_a_parent_is_told_of_a_first_turn_by_the_subagents_restoration_too(
+def test_a_parent_gets_a_first_turns_end_by_the_subagents_restoration_too(
     stage: Any, plugin: Callable[..., str]
 ) -> None:
     """Its block, its end and the notice."""

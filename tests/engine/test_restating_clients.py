@@ -249,7 +249,7 @@ def test_the_log_is_what_whole_readings_give(client: Callable[[str], Gemini]) ->
     assert hold_beside(one, other, TURNS) >= 14  # else nothing was compared
 
 
-def test_a_session_is_told_where_the_last_reading_ended_and_what_it_had(
+def test_a_session_gets_where_the_last_reading_ended_and_what_it_had(
     client: Callable[[str], Gemini],
 ) -> None:
     """And which of its own files are the stored ones: none of both is read again."""
@@ -270,7 +270,7 @@ def test_a_session_is_told_where_the_last_reading_ended_and_what_it_had(
 
 
 @pytest.mark.parametrize("way", ["none", "of another reader", "of other bytes", "a file is gone"])
-def test_a_session_is_not_told_of_a_reading_that_does_not_fit(
+def test_a_session_does_not_get_a_reading_that_does_not_fit(
     client: Callable[[str], Gemini], way: str
 ) -> None:
     """It follows its file from the beginning then."""

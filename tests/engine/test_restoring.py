@@ -72,7 +72,7 @@ def is_sound(stage: Any) -> bool:
 
 
 @pytest.mark.feature("T-06", "T-08", "G-04")
-def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
+def test_a_person_whose_turn_died_gets_one_notice(stage: Any) -> None:
     """One outgoing, `Internal error.`, in reply to the message; nothing is run again."""
     paths = stage.new(connector="telegram", user="42", channel="c")
     turn = crash(stage, paths)
@@ -105,7 +105,7 @@ def test_a_person_whose_turn_died_is_told_once(stage: Any) -> None:
 @pytest.mark.parametrize(
     "wanted", [{"kind": "cron", "cron": "nightly"}, {"kind": "heartbeat"}], ids=["cron", "heart"]
 )
-def test_nobody_is_told_that_a_scheduled_turn_died(stage: Any, wanted: dict[str, str]) -> None:
+def test_no_notice_says_that_a_scheduled_turn_died(stage: Any, wanted: dict[str, str]) -> None:
     """The schedule will run again."""
     paths = stage.new(**wanted)
     crash(stage, paths)
@@ -117,7 +117,7 @@ def test_nobody_is_told_that_a_scheduled_turn_died(stage: Any, wanted: dict[str,
 
 @pytest.mark.feature("T-06")
 @pytest.mark.parametrize("order", [1, -1], ids=["parent first", "child first"])
-def test_a_parent_is_told_that_its_subagent_died_exactly_once(stage: Any, order: int) -> None:
+def test_a_parent_gets_exactly_one_notice_that_its_subagent_died(stage: Any, order: int) -> None:
     """By a system message in its inbox, from the child; a queued one causes no notice."""
     parent = stage.new()
     child = stage.new(kind="subagent", parent=parent.id, name="reviewer")
@@ -171,7 +171,7 @@ def test_a_parent_that_is_gone_is_named(stage: Any, how: str) -> None:
 def test_closing_a_turn_can_be_killed_after_any_record_and_done_again(
     stage: Any, killed_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each record is written once in all, whoever writes it."""
+    """Each record is written once in all, in one process or another."""
     from agentsdir.formats.store.log import OpenLog
 
     paths = stage.new(connector="telegram", user="42", channel="c")
@@ -398,7 +398,7 @@ def test_leftovers_of_dead_writers_are_removed_and_nothing_else(stage: Any) -> N
 
 
 def test_a_living_writer_keeps_its_temporary_files(stage: Any) -> None:
-    """Whoever makes an agent holds the create lock; sweeping waits, and gives up after a while."""
+    """A process makes agents under the create lock; sweeping waits, and gives up after a while."""
     left = stage.root / "agents" / ".tmp-x-01"
     stage.new()
     left.mkdir()
@@ -556,7 +556,7 @@ def test_an_agent_that_goes_away_meanwhile_is_no_error_of_the_others(stage: Any)
 
 
 def test_a_torn_tail_of_a_dead_writer_is_set_apart_once(stage: Any) -> None:
-    """Then nobody reports it any more, and a second run appends nothing."""
+    """Then no command reports it any more, and a second run appends nothing."""
     paths = stage.new()
     stage.send(paths)
     suspend(stage.services, paths)
@@ -574,7 +574,7 @@ def test_a_torn_tail_of_a_dead_writer_is_set_apart_once(stage: Any) -> None:
 @pytest.mark.feature("T-06")
 @pytest.mark.parametrize("order", [1, -1], ids=["parent first", "child first"])
 @pytest.mark.parametrize("how", ["shorter", "first line"])
-def test_a_parent_that_waits_to_be_restored_itself_is_told_all_the_same(
+def test_a_parent_that_waits_to_be_restored_itself_gets_the_notice_all_the_same(
     stage: Any, order: int, how: str
 ) -> None:
     """Whichever of them comes first; and a dry run says so."""

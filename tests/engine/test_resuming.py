@@ -90,7 +90,7 @@ def test_a_session_goes_on_with_full_context_whatever_its_blob_is(
 def test_a_session_that_a_boot_suspended_has_no_blob_and_misses_nothing(
     stage: Any, provider: str
 ) -> None:
-    """As after a crash: nobody asked the provider for one."""
+    """As after a crash: no process asked the provider for one."""
     paths = stage.script("two-turns.jsonl") if provider == "script" else stage.new()
     stage.send(paths, "one")
     assert restore_agent(stage.services, paths).state == "suspended"

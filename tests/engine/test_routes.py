@@ -90,7 +90,7 @@ class Routing(DirectoryMachine):
 
     @rule()
     def bring_back(self) -> None:
-        """Bring an agent back, if nobody has its key by now."""
+        """Bring an agent back, if no other agent has its key by now."""
         if self.away:
             which, agent_id = self.away.pop()
             paths = self.layout.agent(agent_id, archived=True)
@@ -260,7 +260,7 @@ def test_what_a_dead_writer_left_in_the_index_is_swept(stage: Any, tmp_path: Pat
 
 
 def test_a_search_without_a_key_is_refused_before_anything_is_made(stage: Any) -> None:
-    """Plain `new` makes another agent each time; nobody could find it."""
+    """Plain `new` makes another agent each time; no search could find it."""
     with pytest.raises(UsageError, match="nothing to find it by"):
         find_or_create(stage.services, NewAgent(login="me", cwd="/"))
     with pytest.raises(UsageError, match="nobody"):

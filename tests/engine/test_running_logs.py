@@ -128,8 +128,8 @@ def test_what_cannot_follow_is_named(
     assert problems(stage, records) == [problem]
 
 
-def test_a_call_that_nobody_could_answer_stays_as_it_is(stage: Any) -> None:
-    """Of a turn whose process died: the turn is ended all the same."""
+def test_a_call_that_no_process_could_answer_stays_as_it_is(stage: Any) -> None:
+    """The call of a turn whose process died: the turn is ended all the same."""
     paths = stage.new()
     turn = stage.begin_turn(paths)
     call = {"turn_id": turn, "block": {"type": "tool_use", "status": "running"}}

@@ -1,4 +1,4 @@
-"""Subagents that run: after the turn that asked for them, with their parent told of each once."""
+"""Subagents that run: after the turn that asked for them; their parent gets each end once."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_of_a_subagent_that_fails_its_parent_hears_once(stage: Any, parent: Agen
 def test_several_are_run_in_the_order_in_which_they_were_asked_for(
     stage: Any, parent: AgentPaths
 ) -> None:
-    """Where nobody can start processes, one after the other."""
+    """Where no process can be started, one after the other."""
     stage.send(parent, "one failing three")
     heard = answers(stage, parent)[1:]
     assert ["task of one" in heard[0], "failing" in heard[1], "task of three" in heard[2]] == [
@@ -129,10 +129,10 @@ def test_a_failed_turn_runs_nothing_that_it_asked_for(
     assert stage.state(parent).pending == []
 
 
-def test_who_asked_a_subagent_that_is_dropped_is_told_so(
+def test_an_agent_that_asked_a_subagent_that_is_dropped_gets_a_notice(
     stage: Any, program: Callable[..., str]
 ) -> None:
-    """The parent is not: its log says that it was dropped."""
+    """The parent gets none: its log says that it was dropped."""
     other = stage.new()
     asks = """
 from asking import agentsdir
@@ -190,7 +190,7 @@ def test_what_a_dead_process_was_to_run_is_run_after_the_parents_next_turn(
     assert stage.state(parent).children == {}
 
 
-def test_one_that_was_removed_before_it_could_run_stops_nobody(
+def test_one_that_was_removed_before_it_could_run_stops_no_other(
     stage: Any, program: Callable[..., str]
 ) -> None:
     """Neither its parent nor its siblings."""
@@ -269,7 +269,7 @@ yield self.on_disk("assistant_text", "answer", content=said)
 
 
 def left(stage: Any, parent: AgentPaths, *, sync: bool = True) -> AgentPaths:
-    """Make a subagent that nobody has begun to run."""
+    """Make a subagent that no process has begun to run."""
     task = [{"type": "text", "text": "left"}]
     wanted = SpawnRequest(task, name="left", provider="echo")
     return create_child(stage.services, parent, wanted, turn_id=None, sync=sync).paths

@@ -112,7 +112,7 @@ def test_a_strategy_names_the_most_recent_live_agent_of_its_kind(
 
 
 @pytest.mark.feature("T-02")
-def test_reading_restoring_and_a_merely_queued_message_move_nobody(stage: Any) -> None:
+def test_reading_restoring_and_a_merely_queued_message_move_no_agent(stage: Any) -> None:
     """Only a turn's start does (the originals scrambled this order at each boot)."""
     from agentsdir.engine.restore import restore_agent
 

@@ -163,7 +163,7 @@ def test_a_turn_in_a_thread_ends_when_its_time_is_over(stage: Any) -> None:
     assert endings(stage, paths) == [("turn.aborted", "timeout")]
 
 
-def test_ticks_are_told_in_a_thread_while_the_turn_waits(stage: Any) -> None:
+def test_ticks_come_in_a_thread_while_the_turn_waits(stage: Any) -> None:
     """In the thread of the turn."""
     paths = stage.script("sleeps.jsonl")
     told = threading.Event()

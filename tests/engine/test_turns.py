@@ -37,7 +37,7 @@ def shape(stage: Any, paths: Any) -> list[str]:
 
 @pytest.mark.parametrize("who", [{}, {"connector": "irc", "user": "ada", "channel": "#c"}])
 def test_a_turn_does_not_read_a_long_log_again(stage: Any, who: dict[str, str]) -> None:
-    """Also where its answer is for somebody behind a connector, who takes it."""
+    """Also where its answer is for a person behind a connector, which takes it."""
 
     def read() -> int:
         return int(Path("/proc/self/io").read_text().split()[1])

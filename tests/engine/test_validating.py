@@ -102,7 +102,9 @@ def test_leftovers_and_foreign_entries_are_remarks(agent: AgentPaths, root: Path
     assert not any(problem.is_damage for problem in found)
 
 
-def test_a_torn_tail_is_damage_only_when_nobody_is_writing(agent: AgentPaths, root: Path) -> None:
+def test_a_torn_tail_is_damage_only_when_no_process_is_writing(
+    agent: AgentPaths, root: Path
+) -> None:
     """While a lock is held it is a record in the making."""
     with agent.log.open("ab") as log:
         log.write(b'{"seq":99,')

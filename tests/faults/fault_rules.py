@@ -137,7 +137,7 @@ def must_refuse(call: Call) -> bool:
     if call.name in SYNCS:
         return True
     if call.name == "flock" and call.detail & fcntl.LOCK_SH:
-        return False  # a look at whether somebody is at work
+        return False  # a look at whether a process is at work
     # A folder that is there already may be refused; where one is missing, what it was for fails.
     return call.name not in (*REMOVALS, "truncate", "mkdir") and not is_derived(call)
 
@@ -330,7 +330,7 @@ def _repeated(case: Case, runner: Runner) -> Iterator[str]:
     if case.root.exists():
         shutil.copytree(case.root, copy)
     again, checked = runner.sound(copy, [case.verb.arguments, ["validate", "--json"]])
-    # It may stand in the log, although nobody would confirm it.
+    # It may stand in the log, although no command confirmed it.
     allowed = (0, case.verb.again) if _uncertain(case) else (0,)
     if again.code not in allowed:
         yield f"repeated: {again}"

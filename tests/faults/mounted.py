@@ -1,7 +1,7 @@
 """Disks of their own for tests: small ones that fill up, and ones whose power can be cut.
 
-A test that writes to a folder on which nothing is mounted would fill the disk of whoever runs it:
-so every mount is looked at, and every one is undone whatever happens.
+A test that writes to a folder on which nothing is mounted would fill the disk of the user who runs
+it: so every mount is looked at, and every one is undone whatever happens.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def overlay(folder: Path) -> Iterator[Path]:
 
 
 def make_read_only(folder: Path) -> None:
-    """Let nobody write to what is mounted at `folder`, until it is unmounted."""
+    """Let no process write to what is mounted at `folder`, until it is unmounted."""
     assert folder.is_mount()
     _run("mount", "-o", "remount,ro", str(folder))
 
@@ -94,7 +94,7 @@ class Ext4:
 
     def mount(self) -> None:
         """Mount the image; the loop device goes away with the mount."""
-        # Nothing is written to the journal that nobody asks for, however slow the test is.
+        # Nothing is written to the journal that no process asks for, however slow the test is.
         _mount(self.root, "-o", "loop,commit=600", str(self._image))
 
     def cut(self) -> None:
@@ -107,7 +107,7 @@ class Ext4:
             os.close(descriptor)
 
     def power_up(self) -> None:
-        """Mount again what a cut left, as a boot does; nobody may use the old mount any more."""
+        """Mount again what a cut left, as a boot does; no process may use the old mount now."""
         unmount(self.root)
         self.mount()
 
@@ -128,7 +128,7 @@ def _mount(folder: Path, *arguments: str) -> None:
 
 
 def unmount(folder: Path) -> None:
-    """Undo a mount, whoever still holds a file there; a folder without one is left alone."""
+    """Undo a mount, even if a process holds a file there; a folder without one is left alone."""
     for _ in range(50):
         if not folder.is_mount():
             return

@@ -1,4 +1,4 @@
-"""A log that the system lets nobody shorten: `chattr +a`, as careful people set it."""
+"""A log that the system lets no process shorten: `chattr +a`, as careful people set it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_everything_works_on_a_log_that_may_only_be_appended_to(stage: Stage) -> None:
-    """The log is never rewritten, so nobody needs the right to."""
+    """The log is never rewritten, so no command needs the right to."""
     with pytest.raises(PermissionError), stage.log.open("r+b") as stream:
         stream.truncate(0)
     console, agent = stage.console, stage.agent

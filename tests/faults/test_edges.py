@@ -81,7 +81,7 @@ def test_a_recorded_transcript_with_a_long_first_line_is_known(tmp_path: Path) -
     assert len(console.ok("parse", str(stored)).splitlines()) == 2
 
 
-def test_version_to_which_nobody_listens(tmp_path: Path) -> None:
+def test_version_whose_output_no_process_reads(tmp_path: Path) -> None:
     """As every other verb."""
     console = Console(tmp_path / "root", tmp_path)
     reading, writing = os.pipe()

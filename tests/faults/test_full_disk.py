@@ -1,4 +1,4 @@
-"""A disk that is full, a file that may not grow, an output that nobody can take."""
+"""A disk that is full, a file that may not grow, an output that no process can take."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def staged(console: Console, arguments: list[str]) -> list[str]:
 
 
 def unharmed(console: Console, name: str, before: object) -> None:
-    """Check that reading changed nothing, and that writing was done as if somebody listened."""
+    """Check that reading changed nothing, and that writing was done as if its output was read."""
     if name not in WRITING:
         assert tree(console.root) == before
     assert console.problems() == []
@@ -186,7 +186,7 @@ def unharmed(console: Console, name: str, before: object) -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_verb_whose_output_nobody_can_store_does_not_exit_0(tmp_path: Path, name: str) -> None:
+def test_a_verb_whose_output_cannot_be_stored_does_not_exit_0(tmp_path: Path, name: str) -> None:
     """`> /dev/full`: one line on stderr, what was to be done is done, nothing is damaged."""
     if not Path("/dev/full").exists():
         lacking("a device /dev/full")
@@ -205,7 +205,7 @@ TALKING = ["help", "new", "send", "send --json", "suspend", "restore", "replay",
 
 
 @pytest.mark.parametrize("name", [*TALKING, "inspect", "validate"])
-def test_a_verb_to_which_nobody_listens_ends_quietly(tmp_path: Path, name: str) -> None:
+def test_a_verb_whose_output_no_process_reads_ends_quietly(tmp_path: Path, name: str) -> None:
     """A pipe that is closed from the start: exit 141 and not a word; the work is done."""
     console = Console(tmp_path / "root", tmp_path)
     arguments = staged(console, VERBS[name])

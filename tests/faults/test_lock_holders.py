@@ -113,7 +113,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_program_that_a_holder_starts_keeps_no_lock(tmp_path: Path) -> None:
-    """A provider's process that outlives a killed `send` keeps nobody out."""
+    """A provider's process that outlives a killed `send` keeps no other out."""
     path = tmp_path / ".turn"
     starts = HOLDER.replace("os.fork() == 0", "start()").replace(
         "with locks",
@@ -196,7 +196,7 @@ def test_where_the_system_has_no_locks_nothing_is_written(
 
 
 def test_a_reader_where_the_system_has_no_locks_reads(tmp_path: Path) -> None:
-    """Nobody can be asked whether a turn runs; what is on disk is shown."""
+    """No lock can say whether a turn runs; what is on disk is shown."""
     need("strace")
     console = Console(tmp_path / "root", tmp_path)
     agent = console.new()

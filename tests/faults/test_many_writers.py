@@ -55,7 +55,7 @@ def together(console: Console, agent: str, processes: int, **job: Any) -> list[l
 def test_eight_processes_append_four_thousand_records_without_a_flaw(console: Console) -> None:
     """Each is there once, each writer's in its order, numbered without a gap, the chain whole."""
     agent = console.new()
-    # Nobody waits for the disk, so that they meet each other all the more.
+    # No writer waits for the disk, so that they meet each other all the more.
     acknowledged = together(console, agent, 8, count=500, size=20_000, sabotage=("fsync",))
     paths = paths_of(console, agent)
     found = records(paths)
@@ -140,7 +140,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("lock", [".lock", ".turn"])
-def test_half_a_record_is_damage_only_when_nobody_lives_to_finish_it(
+def test_half_a_record_is_damage_only_when_no_process_lives_to_finish_it(
     console: Console, name: str, lock: str
 ) -> None:
     """The same bytes: nothing while a lock is held, and one torn tail when it is free."""

@@ -48,7 +48,7 @@ def cut_during(disk: Ext4, job: Job, moment: random.Random) -> list[str]:
 
     The cut comes some acknowledgements after the start, and a little later than the last of them.
     What was acknowledged before the cut began counts: an fsync that is under way may return without
-    an error when this kind of cut comes, while after a real one nobody hears of it any more.
+    an error when this kind of cut comes, while after a real one no process gets it any more.
     """
     enough, pause = moment.randrange(1, 9), moment.uniform(0, 0.01)
     with working(job) as process:

@@ -80,7 +80,7 @@ class Stage:
 
 @pytest.fixture(params=["locked before", "never locked"])
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """Return a stage on a disk of its own, which nobody can write to any more."""
+    """Return a stage on a disk of its own, which no process can write to any more."""
     need("root", "tmpfs")
     with tmpfs(tmp_path / "disk", 1024 * 1024) as disk:
         stage = Stage(tmp_path, disk / "root", never_locked=request.param == "never locked")
@@ -160,7 +160,7 @@ def public(tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
-def test_somebody_who_may_only_read_reads_and_changes_nothing(public: Stage) -> None:
+def test_a_user_who_may_only_read_reads_and_changes_nothing(public: Stage) -> None:
     """Another user says the same of a directory that was opened to all, and cannot write."""
     for path in [public.console.root, *public.console.root.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -178,8 +178,8 @@ def test_somebody_who_may_only_read_reads_and_changes_nothing(public: Stage) -> 
     assert tree(public.console.root) == before
 
 
-def test_somebody_who_may_not_read_is_told_so_and_changes_nothing(public: Stage) -> None:
-    """Private modes keep them out: an error, never an empty list."""
+def test_a_user_who_may_not_read_gets_an_error_and_changes_nothing(public: Stage) -> None:
+    """Private modes keep such a user out: an error, never an empty list."""
     before = tree(public.console.root)
     for arguments in [*READING.values(), *WRITING.values()]:
         done = as_nobody(public.console, public.named(arguments))

@@ -35,7 +35,7 @@ TALK = (
 
 
 def spoken(err: str) -> str:
-    """Return what was said on stderr, less where a message went that nobody looked at yet."""
+    """Return what was said on stderr, less where a message went that no turn has run yet."""
     queued = (
         r"agentsdir: the message stays queued as \w+; `agentsdir send \w+ --no-message` runs it\n"
     )

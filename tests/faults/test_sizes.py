@@ -111,7 +111,7 @@ def test_a_log_with_a_hole_of_ten_gibibytes_is_read_and_written_on(console: Cons
     assert (sent.code, sent.out) == (0, "again\n")
     assert console.log(agent).stat().st_size > HOLE
     assert console.replayed(agent) == ["hello", "hello", "again", "again"]
-    # The record after it shows that nothing was lost: it was a write that nobody acknowledged.
+    # The record after it shows that nothing was lost: it was a write that no command acknowledged.
     for words in (["restore"], ["validate"]):
         assert limited(console, *words).code == 0, words
 

@@ -134,7 +134,7 @@ def test_times_without_an_offset_are_utc_in_any_zone(monkeypatch: pytest.MonkeyP
     st.lists(st.integers(0, 99), min_size=5, max_size=5), st.integers(0, 9999),
     st.sampled_from([".000000Z", ".123456Z", "Z", ".1234567Z", ".12345٣Z", ".123456z"]),
 )  # fmt: skip
-def test_our_own_form_is_told_without_the_pattern_of_all_others(
+def test_our_own_form_is_recognised_without_the_pattern_of_all_others(
     parts: list[int], year: int, end: str
 ) -> None:
     """To the same effect, on days and at hours that there are or are not."""

@@ -164,7 +164,7 @@ def _source(data: bytes | None) -> BinaryIO:
         return open(os.devnull, "rb")  # noqa: PTH123
     read, write = os.pipe()
     with open(write, "wb") as stream:  # noqa: PTH123
-        # A pipe holds 64 KiB unless it is asked for more; nobody reads yet.
+        # A pipe holds 64 KiB unless it is asked for more; no process reads yet.
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, max(len(data), 1))
         stream.write(data)
     return open(read, "rb")  # noqa: PTH123

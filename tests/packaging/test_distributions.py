@@ -109,7 +109,7 @@ def test_every_package_says_that_it_is_typed(built: Any) -> None:
 
 @pytest.mark.feature("C-15")
 def test_the_sdist_holds_specification_fixtures_and_tests(built: Any) -> None:
-    """Whoever has the source distribution has all that the checkout has."""
+    """A user of the source distribution has all that the checkout has."""
     base = f"agentsdir-{VERSION}/"
     with tarfile.open(built.sdist) as archive:
         found = {

@@ -15,7 +15,7 @@ from house import House
 
 @pytest.fixture
 def house(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """Return a house with nobody in it; what runs there is ended."""
+    """Return a house with no agent in it; what runs there is ended."""
     made = House(memory_path)
     made.settle()
     monkeypatch.syspath_prepend(str(made.site))

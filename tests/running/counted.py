@@ -46,7 +46,7 @@ class Seat:
             tally.write(f"{1 + sum(map(self._is_taken, Path(folder).glob('*.seat')))}\n")
 
     def _is_taken(self, path: Path) -> bool:
-        """Tell whether somebody else sits there; the dead one's seat is taken away."""
+        """Tell whether another turn has that seat; a dead one's seat is taken away."""
         if path == self._path:
             return False
         try:
@@ -204,7 +204,7 @@ class Actor(Counted):
         return [main]
 
     def is_continuation(self, saved: Source, present: Source, *, ours: bool) -> bool:
-        """Nobody but these tests writes there."""
+        """Tell that it is: no program but these tests writes there."""
         del saved, present, ours
         return True
 

@@ -1,7 +1,7 @@
 """A crowd of processes that send to many agents, and one that kills them: a program.
 
 It takes a job as JSON (see `main`). Processes are forked, as starting an interpreter for each would
-take longer than all the rest. What a sender is told, it writes down before it goes on; one that is
+take longer than all the rest. What a sender gets, it writes down before it goes on; one that is
 killed is replaced, and the next one begins with the message that its forerunner was at.
 """
 
@@ -84,7 +84,7 @@ def begin(job: dict[str, Any], agents: list[str], worker: int) -> int:
 def main() -> None:
     """Do a job: `script`, `agents`, `workers`, `messages` (of each, at least), `kills`, `seed`.
 
-    `notes` is the folder for what the senders are told.
+    `notes` is the folder for what the senders get.
     """
     job = json.loads(sys.argv[1])
     chance = random.Random(job["seed"])

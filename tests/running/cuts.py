@@ -74,7 +74,7 @@ def mend(out: Path, *, late: bool) -> int:
     """Restore, run what is left, and write down every log and what `validate` says.
 
     Args:
-        late: first run what waits, as somebody does who knows of no accident.
+        late: first run what waits, as a user does who has seen no accident.
     """
     if late:
         drain()

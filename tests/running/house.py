@@ -168,7 +168,7 @@ class House:
                 for path in sorted(self.root.glob("agents/[!.]*/events.jsonl"))}  # fmt: skip
 
     def waiting(self) -> list[str]:
-        """Return the agents that have messages which nobody ran."""
+        """Return the agents that have messages which no turn ran."""
         layout = Layout(self.root)
         agents = map(layout.agent, layout.agent_ids())
         return [paths.id for paths in agents if read_agent(paths).state.pending]

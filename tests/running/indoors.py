@@ -33,7 +33,7 @@ def agentsdir(*arguments: str, variables: Mapping[str, str] = os.environ) -> tup
 
 
 def pending() -> list[str]:
-    """Return the agents that have messages which nobody ran."""
+    """Return the agents that have messages which no turn ran."""
     layout = Layout(Path(os.environ["AGENTSDIR_ROOT"]))
     agents = map(layout.agent, layout.agent_ids())
     return [paths.id for paths in agents if read_agent(paths).state.pending]

@@ -197,7 +197,7 @@ class Program:
 
     def chosen(self, chance: random.Random, number: int) -> tuple[str, dict[str, Any]]:
         """Return the name of a session, and what it is asked for with."""
-        # Few sessions get most of it, so that workers meet; each is somebody's first one.
+        # Few sessions get most of it, so that workers meet; each is some worker's first one.
         count = self.job["sessions"]
         which = number % count if number >= 0 else int(count * chance.random() ** 2)
         callbacks = self.notes.callbacks("session")

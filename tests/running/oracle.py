@@ -12,7 +12,7 @@ from house import House, Record
 ENDS = {"turn.complete": "completed", "turn.error": "failed", "turn.aborted": "aborted"}
 AFTER_CLOSE = {*ENDS, "block", "message.delivered", "transcript.synced"}
 TOLD_BY_OTHERS = ("parent", "close")
-"""Why a turn is aborted of which nobody is told."""
+"""Why a turn is aborted of which no agent gets a notice."""
 
 
 @dataclass
@@ -120,8 +120,8 @@ class Life:
             if message not in self.delivered:
                 self.fault(f"message {message} was never delivered")
 
-    def told_of(self) -> list[Turn]:
-        """Return the turns of which somebody has to be told that they failed."""
+    def failures_to_report(self) -> list[Turn]:
+        """Return the turns whose failure has to be reported."""
         return [
             turn
             for turn in self.turns.values()
@@ -166,7 +166,7 @@ def call_faults(house: House) -> list[str]:
 
 
 def flaws(validated: str) -> list[str]:
-    """Return what `validate` printed, but for what a crash leaves of a stream that nobody needs."""
+    """Return what `validate` printed, but for what a crash leaves of an unneeded stream."""
     lines = validated.splitlines()
     return [line for line in lines if ".stream: transcript-unlisted" not in line]
 
@@ -191,7 +191,7 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _notices(life: Life, lives: dict[str, Life]) -> Iterator[str]:
-    """A parent is told of each failure of its subagent, once."""
+    """A parent gets one notice of each failure of its subagent."""
     parent = lives.get(life.descriptor.get("parentAgentId", ""))
     if parent is None:
         return
@@ -201,14 +201,14 @@ def _notices(life: Life, lives: dict[str, Life]) -> Iterator[str]:
         for message in parent.messages.values()
         if message["sender"] == life.agent and _text(message).startswith(begins)
     ]
-    wanted = len(life.told_of())
-    # Closed by itself, not with its parent, it cannot answer any more: whoever waits is told.
+    wanted = len(life.failures_to_report())
+    # Closed by itself, not with its parent, it cannot answer any more: its parent gets a notice.
     given_up = life.closed and any(message.get("spawn") for message in life.messages.values())
     most = wanted + ("close" in life.asked.values() or (given_up and not life.turns))
     if not wanted <= len(told) <= most and not (parent.closed and len(told) < wanted):
-        yield f"it failed {wanted} times, and its parent was told {len(told)} times"
+        yield f"it failed {wanted} times, and its parent got {len(told)} notices"
     if not all(message["kind"] == "system" and message.get("notice") for message in told):
-        yield "its parent was told by something that is no notice"
+        yield "its parent got a failure in something that is no notice"
 
 
 def _outgoing(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _outgoing(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
             yield f"message {message} was answered {count} times"
     if life.descriptor["type"] != "user" or life.descriptor["connector"] == "cli":
         if sent:
-            yield "it has something outgoing, and nobody to get it"
+            yield "it has something outgoing, and no person to get it"
         return
     answered = {data["in_reply_to"] for data in sent}
     for turn in life.turns.values():
@@ -240,10 +240,10 @@ def _replies(life: Life, lives: dict[str, Life]) -> Iterator[str]:
             continue
         replies = [one for one in sender.messages.values() if one.get("reply_to") == id_]
         if any(one["sender"] != life.agent or one["kind"] != "system" for one in replies):
-            yield f"the reply to {id_} is from somebody else"
+            yield f"the reply to {id_} is from another agent"
         runs = [turn for turn in life.turns.values() if turn.message == id_]
         # A child that was dropped, or ended with its parent's turn, is in the parent's log;
-        # nobody was promised more.
+        # no sender was promised more.
         ended_together = not runs or runs[0].reason in TOLD_BY_OTHERS
         due = message.get("sync") and not (message.get("spawn") and ended_together)
         due = due and not sender.closed
@@ -259,7 +259,7 @@ def _spawns(life: Life, _lives: dict[str, Life]) -> Iterator[str]:
     for record in life.log:
         block = record["data"].get("block", {})
         if record["event"] == "block" and str(block.get("id")).startswith("spawn:"):
-            # What somebody did who died in the middle of it may be done again.
+            # What a process did that died in the middle of it may be done again.
             if block != last.get(block["id"]):
                 children.setdefault(block["subagentId"], []).append(block["status"])
             last[block["id"]] = block

@@ -24,7 +24,7 @@ ENDS = {0: {0, 11}, 50: {0, 11, 14}}
 def test_no_message_is_lost_and_no_slot_taken_twice(
     house: House, kills: int, messages: int
 ) -> None:
-    """Whoever sends, whoever dies: each message once and in order, and never a fifth turn."""
+    """Whichever sender dies: each message once and in order, and never a fifth turn."""
     house.settle(max_slots=SLOTS)
     notes = house.folder / "notes"
     notes.mkdir()

@@ -52,7 +52,7 @@ def test_an_evening_ends_with_everybody_answered_once(house: House) -> None:
                       "--fallback", "echo")  # fmt: skip
     failover = house.start("send", "--wait", "50", worker, "work")
 
-    # A power cut, for the child that sweeps and whoever runs it.
+    # A power cut, for the child that sweeps and the process that runs it.
     sweeper = until(lambda: named(house, "sweeper"), "that there is a sweeper")
     house.wait_said(sweeper, "sweeping")
     assert house.end(hello).out == "typing\n\nGood evening, Ann.\n"
@@ -64,7 +64,7 @@ def test_an_evening_ends_with_everybody_answered_once(house: House) -> None:
     house.end(cron)
     house.ok("queue", ann, "good night")
 
-    # The next morning: nothing is sent again, and what was only queued is run when somebody asks.
+    # The next morning: nothing is sent again, and what was only queued is run when a command asks.
     house.ok("restore")
     before = house.logs()
     house.ok("restore")

@@ -39,7 +39,7 @@ def children(house: House, parent: str, text: str = "busy") -> list[str]:
 
 @pytest.mark.feature("A-05", "A-06")
 def test_children_run_side_by_side_and_each_is_heard(house: House) -> None:
-    """Both are at work at once; one is ended, then the other, and the parent is told of each."""
+    """Both are at work at once; one is ended, then the other, and the parent gets two notices."""
     parent, command = family(house)
     running = house.start(*command)
     both = children(house, parent)
@@ -54,7 +54,7 @@ def test_children_run_side_by_side_and_each_is_heard(house: House) -> None:
 
 @pytest.mark.feature("A-04", "A-06")
 def test_closing_reaches_all_that_is_below_and_nothing_above(house: House) -> None:
-    """Whoever runs their turns: they end, nothing is left running, and nobody is told of it."""
+    """Turns in any process end, nothing is left running, and no agent gets a notice of it."""
     parent, command = family(house)
     running = house.start(*command)
     both = children(house, parent)
@@ -86,7 +86,7 @@ def test_an_interrupt_at_the_terminal_reaches_the_children(house: House) -> None
 
 
 @pytest.mark.feature("T-10")
-def test_children_outlive_whoever_waited_for_them(house: House) -> None:
+def test_children_outlive_the_process_that_waited_for_them(house: House) -> None:
     """That process is killed; they go on, and `restore` leaves them alone, until they end."""
     parent, command = family(house)
     running = house.start(*command)

@@ -1,4 +1,4 @@
-"""Messages that others put into an inbox: each is run once, by somebody, and its answer found."""
+"""Messages that others put into an inbox: each is run once, by a process, its answer found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_repeat_is_no_second_message(house: House) -> None:
     assert faults(house, slots=4) == []
 
 
-def test_what_failed_is_run_again_only_when_somebody_says_so(house: House) -> None:
+def test_what_failed_is_run_again_only_when_a_command_says_so(house: House) -> None:
     """`--retry` sends the same words as a new message; one that was answered is not retried."""
     agent = house.new("one", "counted", [fail()], [say("done")])
     first = house.do("send", agent, "go", "--message-id", ID)

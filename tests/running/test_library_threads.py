@@ -252,7 +252,7 @@ def check_others(made: Calls, logs: Logs) -> None:
             assert one["wrapped"] == ["app", "call"] or one["end"], one
         if one["way"] in SENDS:
             for turn in {key for name, _, key in one["called"] if name == "complete"}:
-                sent = turn_of.get(turn, one)  # answers of subagents are nobody's
+                sent = turn_of.get(turn, one)  # answers of subagents belong to no call
                 assert sent is one or (sent["way"], app_of(sent)) == ("queue", app_of(one)), sent
     for app in {app_of(one) for one in made}:
         said = [

@@ -88,7 +88,7 @@ def test_a_child_that_is_spawned_in_a_turn_runs_after_it(house: House, ending: s
 
 
 @pytest.mark.feature("S-09")
-def test_a_child_waits_for_a_slot_that_somebody_was_quicker_to_take(house: House) -> None:
+def test_a_child_waits_for_a_slot_that_another_process_was_quicker_to_take(house: House) -> None:
     """The sender of its parent's message was not to wait; what follows from the turn is."""
     house.settle(max_slots=1)
     played = house.script("child", [say("done")])

@@ -22,7 +22,7 @@ def spoilt(logs: Logs, agent: str, at: int, copies: int) -> Logs:
 
 
 def test_a_record_that_is_lost_doubled_or_reordered_is_a_fault(house: House) -> None:
-    """In the logs of a person's agent that is told of its child's failure."""
+    """In the logs of a person's agent that gets a notice of its child's failure."""
     played = house.script("child", [fail()])
     spawn = f"agentsdir spawn --name kid --provider counted -o {played} work"
     person = ("--connector", "chat", "--user", "ann", "--channel", "home")

@@ -1,7 +1,7 @@
 """A hundred threads of one process and eight other processes on one root: a program.
 
 It takes a job as JSON (see `main`). Each worker sends, queues, interrupts, spawns and closes, as
-its own chance says, and writes down what it was told before it goes on. Each has services of its
+its own chance says, and writes down what it got before it goes on. Each has services of its
 own.
 """
 
@@ -143,7 +143,7 @@ def main() -> None:
     """Do a job: `agents`, `threads`, `processes`, `messages` (of each worker), `seed`.
 
     `script` and `calls` are the scripts of agents, `mortal` is how many of them may be closed,
-    `notes` the folder for what was told.
+    `notes` the folder for what the workers got.
     """
     job = json.loads(sys.argv[1])
     agents = settle(job)

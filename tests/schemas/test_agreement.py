@@ -126,7 +126,7 @@ def test_a_value_that_one_cannot_take_in_is_left_to_the_other(value: Any) -> Non
 
 
 def test_nesting_beyond_a_validator_is_no_violation() -> None:
-    """Depth is somebody else's business, and ends no check with an exception."""
+    """Depth is not what a schema checks, and ends no check with an exception."""
     deep: Any = "x"
     for _ in range(2000):
         deep = [deep]
@@ -147,7 +147,7 @@ def test_no_validator_looks_anything_up(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_validator_is_imported_by_the_first_check_only() -> None:
-    """Whoever imports the schemas pays for neither; an accepted value pays for the fast one."""
+    """An import of the schemas pays for neither; an accepted value pays for the fast one."""
     probe = """
 import sys
 import agentsdir.schemas as schemas

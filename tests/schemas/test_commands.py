@@ -99,7 +99,7 @@ def test_one_operand_of_nothing_does_not_hide_the_others(tmp_path: Path) -> None
     assert "other.json is no document of this format" in err
 
 
-def test_a_pipe_is_told_by_its_content(tmp_path: Path) -> None:
+def test_the_kind_of_a_pipe_is_recognised_by_its_content(tmp_path: Path) -> None:
     """Events, blocks and documents can be piped in; `--kind` says what they are meant to be."""
     agent = cli(["new", "--json"], tmp_path)[1]
     name = json.loads(agent)["agentId"]

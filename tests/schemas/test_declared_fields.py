@@ -47,7 +47,7 @@ PLANTED = [
 def test_a_field_that_no_schema_declares_is_found(
     kind: str, value: Any, found: list[str] | None
 ) -> None:
-    """Where it stands; and what breaks a schema is told as by `check`."""
+    """Where it stands; and what breaks a schema is reported as by `check`."""
     if found is None:
         assert undeclared(kind, value) != []
         assert check(kind, value) != []
@@ -78,7 +78,7 @@ def test_what_a_command_prints_says_of_which_kind_it_is() -> None:
             assert (kind_of_line(value) or kind_of_document(value)) == kind, value
 
 
-def test_documents_that_share_fields_are_told_apart() -> None:
+def test_documents_that_share_fields_are_distinguished() -> None:
     """A call's block has a session id and a status as a list row has; a subagent is two things."""
     call = {"toolName": "T", "toolUseId": "t", "input": {}, "status": "success"}
     block = {**BLOCK, "type": "tool_use", **call}

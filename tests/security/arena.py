@@ -90,7 +90,7 @@ class Ran:
 
 @dataclass
 class Arena:
-    """Home, working directory, agents directory, and an `outside` that is nobody's business."""
+    """Home, working directory, agents directory, and an `outside` that no command may touch."""
 
     base: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Arena:
 
     @property
     def outside(self) -> Path:
-        """What no command was told of."""
+        """A folder that no command line names."""
         return self.base / "outside"
 
     @property
@@ -186,7 +186,7 @@ def _entry(path: Path) -> tuple[str, str, bytes]:
 
 @dataclass
 class Mould:
-    """One agents directory with two agents that have lived, copied for whoever spoils one."""
+    """One agents directory with two agents that have lived, copied for a test that spoils one."""
 
     arena: Arena
     victim: str = ""

@@ -68,7 +68,7 @@ class Machine:
 
     @property
     def outside(self) -> Path:
-        """What no command is told of."""
+        """A folder that no command line names."""
         return self.base / "outside"
 
     @property

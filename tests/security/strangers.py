@@ -91,12 +91,12 @@ def odd_id(agent: str, found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def newer(_agent: str, found: dict[str, bytes]) -> dict[str, bytes]:
-    """A version that nobody knows."""
+    """A version that no release knows."""
     return {**found, "agentsdir.json": b'{"format":"agentsdir","version":2,"features":[]}'}
 
 
 def featured(_agent: str, found: dict[str, bytes]) -> dict[str, bytes]:
-    """A feature that nobody knows."""
+    """A feature that no release knows."""
     return {**found, "agentsdir.json": b'{"format":"agentsdir","version":1,"features":["x"]}'}
 
 

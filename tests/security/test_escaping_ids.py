@@ -70,7 +70,7 @@ def escapes(ran: Ran, arena: Arena) -> list[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_hostile_reference_reaches_nothing(mould: Mould, tmp_path: Path, verb: str) -> None:
-    """Refused as no id or as nobody; what surrounds the root is neither opened nor listed."""
+    """Refused as no id or as no agent; what surrounds the root is neither opened nor listed."""
     arena = mould.copy(tmp_path)
     before = arena.tree()
     typed = list(TYPED.items())
@@ -253,7 +253,7 @@ def test_a_hostile_manifest_or_state_leads_nowhere(mould: Mould, tmp_path: Path,
     state["agentId"] = state["sessionId"] = text
     state["native"]["id"] = text
     del state["digest"]
-    state["digest"] = short_hash(encode_document(state))  # or nobody would believe it
+    state["digest"] = short_hash(encode_document(state))  # or no reader would believe it
     (folder / "state.json").write_text(json.dumps(state))
     done = run_everything(arena, mould)
     assert not any("canary" in ran.out for ran in done.values())

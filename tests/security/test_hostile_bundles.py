@@ -163,7 +163,7 @@ def test_a_bundle_that_is_not_sound_is_refused(place: Place, change: Change) -> 
     "name", ["agentsdir.json", "AGENT/state.json", "AGENT/workspace/manifest.json"]
 )
 def test_a_document_of_any_size_is_not_read(place: Place, name: str) -> None:
-    """Documents are read whole, so one that nobody could have written is refused by its size."""
+    """Documents are read whole, so one that no export could have written is refused by its size."""
     agent, _ = place.bundle()
     path = place.folder / "bundle" / name.replace("AGENT", f"agents/{agent}")
     with path.open("r+b") as stream:
@@ -182,7 +182,7 @@ def test_an_honest_bundle_is_taken(place: Place) -> None:
 
 
 def test_messages_that_wait_in_a_bundle_are_said(place: Place) -> None:
-    """The next `send` would run them first, and whoever wrote them is not whoever imports them."""
+    """The next `send` would run them first, and the user who imports them did not write them."""
     agent = place("new")[1].strip()
     with write_agent(AgentPaths(place.root / "agents" / agent, agent)) as writer:
         said = [{"type": "text", "text": "do evil"}]
@@ -264,7 +264,7 @@ def test_a_link_in_the_way_is_not_written_through(place: Place) -> None:
 
 @pytest.mark.parametrize("secret", [".key", "credentials.json", ".lock", ".turn", ".tmp-x"])
 def test_a_bundle_takes_only_what_the_log_names(place: Place, secret: str) -> None:
-    """A file that somebody put into an agent's folder stays there."""
+    """A file that another program put into an agent's folder stays there."""
     agent = place("new")[1].strip()
     place("send", agent, "hello")
     folder = place.root / "agents" / agent

@@ -114,7 +114,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arena, dict[str, str
     return arena, agents
 
 
-VERBS = {**READS, **WHOLE, **PARENT, **WRITES, "rm": ["rm", "AGENT"]}  # asks, and is told no
+VERBS = {**READS, **WHOLE, **PARENT, **WRITES, "rm": ["rm", "AGENT"]}  # the answer is no
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -143,7 +143,7 @@ def test_the_guard_sees_what_it_forbids(trapped: Arena, code: str) -> None:
 
 
 def test_a_machine_without_network_is_enough(trapped: Arena, mould: Mould) -> None:
-    """The schemas refer to each other by urls, and nobody looks them up."""
+    """The schemas refer to each other by urls, and no command looks them up."""
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None:
         pytest.skip("only root may take the network away")

@@ -51,7 +51,7 @@ def dangling(path: Path, arena: Arena) -> None:
 
 
 def fifo(path: Path, _arena: Arena) -> None:
-    """Put a FIFO that nobody writes to."""
+    """Put a FIFO that no process writes to."""
     os.mkfifo(path)
 
 
@@ -77,7 +77,7 @@ def hard_link(path: Path, arena: Arena) -> None:
 
 
 def unix_socket(path: Path, arena: Arena) -> None:
-    """Put a socket that nobody listens at."""
+    """Put a socket that no process listens at."""
     short = arena.base / "s"  # the address of a socket has 108 bytes at most
     with socket.socket(socket.AF_UNIX) as bound:
         here = Path.cwd()
@@ -202,7 +202,7 @@ def test_an_oddity_named_as_an_operand_is_no_crash(mould: Mould, tmp_path: Path,
     plant(arena.work / "folder" / "odd.jsonl", name, arena)
     before = arena.tree(arena.outside)
     lines = [["validate", "odd.jsonl"], ["validate", "folder"], ["parse", "folder"]]
-    if name != "FIFO":  # `parse FIFO` waits for whoever writes: that is what a pipe is for
+    if name != "FIFO":  # `parse FIFO` waits for a writer: that is what a pipe is for
         lines.append(["parse", "odd.jsonl"])
     for ran in arena.run_all(lines):
         assert ran.tidy().code != 0, ran

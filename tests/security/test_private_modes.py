@@ -90,7 +90,7 @@ CHANGES = re.compile(r"\b(chmod|fchmod|fchmodat|fchmodat2)\((.*)\) = ")
 def test_the_call_that_makes_a_file_gives_it_its_mode(
     mould: Mould, tmp_path: Path, verb: str
 ) -> None:
-    """So nobody can open it in between: no chmod follows, temporaries included."""
+    """So no other user can open it in between: no chmod follows, temporaries included."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
@@ -161,7 +161,7 @@ def test_validate_reports_every_path_that_others_may_open(
 
 
 def test_validate_says_nothing_of_narrow_modes(mould: Mould, tmp_path: Path) -> None:
-    """Narrower than 0600 is nobody's risk."""
+    """Narrower than 0600 is no risk."""
     arena = mould.copy(tmp_path)
     for path in arena.root.rglob("*.json*"):
         path.chmod(0o400)

@@ -698,7 +698,7 @@ def fails(*_: Any) -> None:
 
 @pytest.mark.feature("A-10")
 def test_auto_restore(tmp_path: Path) -> None:
-    """Auto-Restore: the snapshot is loaded, migrated, applied, and told of."""
+    """Auto-Restore: the snapshot is loaded, migrated, applied, and reported."""
     store = MemoryStore()
     with App(ECHO, root=tmp_path / "one", store=store) as app:
         session = app.session("user-123")

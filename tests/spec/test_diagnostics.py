@@ -103,7 +103,7 @@ def torn_tail(bench: Bench) -> Remarks:
 
 @case
 def not_a_record(bench: Bench) -> Remarks:
-    """An object of somebody else."""
+    """An object of another program."""
     return damaged_log(bench, lambda log: [*log, b'{"level":"info"}\n'])
 
 
@@ -158,7 +158,7 @@ def log_shorter(bench: Bench) -> Remarks:
 
 @case
 def descriptor_differs(bench: Bench) -> Remarks:
-    """A descriptor.json that somebody edited."""
+    """A descriptor.json that a user edited."""
     agent = bench.agent()
     change(agent / "descriptor.json", b'"cli"', b'"irc"')
     return bench.restore()
@@ -234,14 +234,14 @@ def drift(bench: Bench) -> Remarks:
 
 @case
 def orphan_result(bench: Bench) -> Remarks:
-    """A result of a call that nobody made."""
+    """A result of a call that is not there."""
     result = {"type": "tool_result", "tool_use_id": "t9", "content": "ok"}
     return bench.parse(bench.write("a.jsonl", claude(user("u1", None, [result]))))
 
 
 @case
 def orphan_subagent(bench: Bench) -> Remarks:
-    """A subagent's file beside a main one that called nobody."""
+    """A subagent's file beside a main one that called none."""
     session = CLAUDE["sessionId"]
     bench.write(f"p/{session}.jsonl", claude(user("u1", None, "go")))
     child = {**user("s1", None, "review"), "isSidechain": True, "agentId": "abc1"}
@@ -461,7 +461,7 @@ def spawn_order(bench: Bench) -> Remarks:
 
 @case
 def outgoing_order(bench: Bench) -> Remarks:
-    """A text that a connector took, and that nobody had written."""
+    """A text that a connector took, and that no turn had written."""
     return forced(bench, ("outgoing.delivered", {"message_id": "m" * 24}))
 
 
@@ -513,7 +513,7 @@ def transcript_ahead(bench: Bench) -> Remarks:
 
 @case
 def transcript_unlisted(bench: Bench) -> Remarks:
-    """A file among the transcripts that nobody knows."""
+    """A file among the transcripts that the log does not name."""
     path = bench.agent() / "transcripts" / "notes.txt"
     path.touch(0o600)
     return bench.validate()

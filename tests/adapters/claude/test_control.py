@@ -26,8 +26,8 @@ ASKED: dict[str, Any] = {
 
 
 def never(request: ToolRequest) -> Decision:
-    """Answer nobody."""
-    raise AssertionError(f"nobody is asked about {request}")
+    """Answer no request."""
+    raise AssertionError(f"no user is asked about {request}")
 
 
 def answered(asked: Any, decision: Decision) -> Any:
@@ -59,7 +59,7 @@ def test_an_approval_may_change_the_input() -> None:
 
 @pytest.mark.parametrize(("reason", "message"), [("no", "no"), ("", "permission was denied")])
 def test_a_refusal_always_has_a_message(reason: str, message: str) -> None:
-    """The model is told why."""
+    """The model gets the reason."""
     said = answered(ASKED, Decision(allowed=False, reason=reason))["response"]
     assert said["response"] == {"behavior": "deny", "message": message}
 
@@ -82,7 +82,7 @@ def test_who_is_asked_hears_what_the_tool_would_do_and_for_whom() -> None:
     assert heard[0].input == {"file_path": "/w/a", "content": "x"}
 
 
-def test_what_nobody_here_can_do_is_refused_and_never_left_waiting() -> None:
+def test_a_request_without_a_handler_is_refused_and_never_left_waiting() -> None:
     """A client waits for ever for an answer that does not come."""
     asked = {**ASKED, "request": {"subtype": "elicitation"}}
     said = orjson.loads(control.respond(orjson.dumps(asked), never))["response"]

@@ -37,7 +37,7 @@ def test_a_row_that_is_taken_back_leaves_a_superseded_block_and_nothing_is_repea
     assert watched.texts() == ["hi", "more", "done"]
 
 
-def test_rows_that_move_are_told_to_have_moved(client: Claude, watched: Watching) -> None:
+def test_rows_that_move_get_an_update_of_their_source(client: Claude, watched: Watching) -> None:
     """A row before them went: their `source` changes, and nothing else."""
     client.stand(lines(*TALK, *MORE))
     watched.poll()

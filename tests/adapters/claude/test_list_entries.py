@@ -1,4 +1,4 @@
-"""Rows of any shape, in any place: the list goes on, and nested fields are nobody's own."""
+"""Rows of any shape, in any place: the list goes on, and nested fields are no row's own."""
 
 from __future__ import annotations
 

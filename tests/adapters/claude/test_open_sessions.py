@@ -78,8 +78,8 @@ def test_a_client_without_a_registry_has_nothing_open(tmp_path: Path) -> None:
     assert dict(open_sessions(tmp_path)).get(SESSION) is None
 
 
-def test_a_pipe_in_the_registry_hangs_nobody(tmp_path: Path) -> None:
-    """It says nothing, whoever put it there."""
+def test_a_pipe_in_the_registry_hangs_no_reader(tmp_path: Path) -> None:
+    """It says nothing, whichever process put it there."""
     write(tmp_path, ours(), "2.json")
     os.mkfifo(tmp_path / "sessions" / "1.json")
     assert dict(open_sessions(tmp_path)).get(SESSION) is not None

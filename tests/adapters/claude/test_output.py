@@ -63,7 +63,7 @@ def test_a_lone_result_holds_the_answer() -> None:
 
 
 def test_an_agents_lines_are_its_thread() -> None:
-    """Named by the agent's id where it was told before, else by its call's."""
+    """Named by the agent's id where a line gave it before, else by its call's."""
     task = call("t1", "Agent", prompt="look", subagent_type="scout")
     started = _line(
         "system", "s1", subtype="task_started", task_id="abc1", tool_use_id="t1",

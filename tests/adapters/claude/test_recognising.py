@@ -1,4 +1,4 @@
-"""Claude's files are recognised by content, and nobody else's."""
+"""Claude's files are recognised by content, and no other client's."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_other_files_are_not(value: Any) -> None:
 
 
 def test_nothing_and_noise_are_not() -> None:
-    """Empty, blank and binary heads belong to nobody."""
+    """Empty, blank and binary heads belong to no client."""
     for head in (b"", b"\n", b"\0" * 100, b"{", b"hello\n", b"\xff\xfe{}"):
         assert not reader().detect(head, "x.jsonl")
 

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.feature("B-01")
         ([], {}),
     ],
 )
-def test_what_nobody_typed_is_no_prompt(content: Any, extra: dict[str, Any]) -> None:
+def test_what_no_user_typed_is_no_prompt(content: Any, extra: dict[str, Any]) -> None:
     """Commands, notices, reminders, summaries and meta rows give no `user_message`."""
     sink = parse(lines(user("u1", None, content, **extra)), hidden=True)
     assert prompts(sink) == []
@@ -67,8 +67,8 @@ def test_what_nobody_typed_is_no_prompt(content: Any, extra: dict[str, Any]) -> 
         ("hello", {"isMeta": False}),
     ],
 )
-def test_what_somebody_typed_is_a_prompt(content: str, extra: dict[str, Any]) -> None:
-    """Where the client says who spoke, a tag in the text does not matter."""
+def test_what_a_user_typed_is_a_prompt(content: str, extra: dict[str, Any]) -> None:
+    """Where the client says that a user spoke, a tag in the text does not matter."""
     assert prompts(parse(lines(user("u1", None, content, **extra)))) == [content]
 
 
@@ -259,7 +259,7 @@ def test_the_last_client_version_is_reported() -> None:
 
 
 def test_rows_without_uuid_are_named_by_their_bytes() -> None:
-    """No repair of other lines changes the name; equal rows are told apart by occurrence."""
+    """No repair of other lines changes the name; equal rows are distinguished by occurrence."""
     bare = user("x", None, "hi")
     del bare["uuid"]
     ids = [block["id"] for block in parse(lines(bare, bare)).blocks("all")]
@@ -296,7 +296,7 @@ def test_a_reminder_before_a_prompt_is_cut_off(content: Any) -> None:
 
 
 def test_a_tag_that_was_typed_stays() -> None:
-    """Where the client says that somebody typed it, and behind a prompt, it is text."""
+    """Where the client says that a user typed it, and behind a prompt, it is text."""
     whole = "<system-reminder>typed</system-reminder> is what I see"
     tail = "fix it\n<system-reminder>be brief</system-reminder>"
     sink = parse(lines(user("u1", None, whole, promptSource="typed"), user("u2", "u1", tail)))
@@ -424,7 +424,7 @@ def test_system_rows_show_what_matters(
     ],
 )  # fmt: skip
 def test_attachments_show_what_matters(kind: str, *, shown: bool) -> None:
-    """They are rows of the chain; most tell the model things that nobody said."""
+    """They are rows of the chain; most tell the model things that no user said."""
     attached = row("attachment", "x1", "u1", attachment={"type": kind})
     sink = parse(lines(user("u1", None, "a"), attached, said("a1", "x1", "b")))
     assert len(of_type(sink, "system")) == int(shown)

@@ -20,7 +20,7 @@ RULES = {
         "test_unknown_rows_are_kept_whole_and_hidden test_a_results_content_may_have_any_shape"
     ),
     "6 by content": "test_claude_rows_are_recognised test_other_files_are_not",
-    "7 people only": "test_what_nobody_typed_is_no_prompt test_what_somebody_typed_is_a_prompt",
+    "7 people only": "test_what_no_user_typed_is_no_prompt test_what_a_user_typed_is_a_prompt",
     "8 stable ids": (
         "test_rows_without_uuid_are_named_by_their_bytes test_ids_are_those_of_the_undamaged_file"
     ),

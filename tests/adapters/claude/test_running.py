@@ -34,7 +34,7 @@ def test_the_system_prompt_and_options_are_the_clients_own_settings(bench: Claud
     assert {"--system-prompt=-x\n", "--max-turns=3"} <= {*arguments}
 
 
-def test_the_program_is_told_of_before_it_is_given_the_prompt(bench: ClaudeBench) -> None:
+def test_the_host_gets_the_process_before_the_program_gets_the_prompt(bench: ClaudeBench) -> None:
     """And the prompt is logged before it is sent."""
     begun: list[Process] = []
     bench.host = bench.host._replace(on_start=begun.append)
@@ -69,7 +69,7 @@ def test_the_input_stays_open_until_nothing_runs_in_the_background(bench: Claude
 
 
 def test_a_question_is_answered_by_the_host(bench: ClaudeBench) -> None:
-    """And one that nobody here understands is refused."""
+    """And one that the adapter does not understand is refused."""
     asked: list[Any] = []
 
     def confirm(request: Any) -> Decision:
@@ -112,7 +112,7 @@ def test_an_interrupt_is_asked_for_in_the_clients_own_way(bench: ClaudeBench) ->
 
 
 def test_a_task_in_the_background_has_as_long_as_it_takes(bench: ClaudeBench) -> None:
-    """The client told of it before its result."""
+    """The client names it before its result."""
     bench.host = bench.host._replace(patience=SHORT)
     task = "say(type='system', subtype='task_started', task_id='t')\ndone()\ntime.sleep(1)\n"
     run(bench.create(task + "note('stayed', True)"))

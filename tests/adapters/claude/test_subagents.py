@@ -173,7 +173,7 @@ def test_a_thread_without_a_call_is_shown_and_reported() -> None:
 def test_threads_the_client_starts_for_itself_are_no_orphans(
     agent: str, prompt: str, purpose: str
 ) -> None:
-    """Nobody called them, so nothing is missing."""
+    """No call started them, so nothing is missing."""
     sink = parse(lines(user("u1", None, "go")), _child(agent, prompt))
     assert sink.findings == []
     assert _link(sink, agent) == (purpose, "none")

@@ -68,7 +68,7 @@ def test_counts_of_any_shape_are_survived(broken: Any) -> None:
 
 
 def test_a_message_without_usage_makes_the_sum_a_lower_bound() -> None:
-    """Something was spent, and nobody says how much."""
+    """Something was spent, and no row says how much."""
     sink = parse(lines(said("a1", None, "x", usage=None), said("a2", "a1", "y", usage=_usage(1))))
     assert (sink.usage()["totalTokens"], sink.usage()["exact"]) == (114, False)
 
@@ -131,7 +131,7 @@ def test_a_count_that_knows_less_than_the_rows_takes_nothing_away() -> None:
     ],
     ids=["no answer", "no answer before the next prompt", "a title", "an old client"],
 )
-def test_what_nobody_counted_makes_the_sum_a_lower_bound(rows: list[dict[str, Any]]) -> None:
+def test_tokens_that_no_row_counts_make_the_sum_a_lower_bound(rows: list[dict[str, Any]]) -> None:
     """A prompt without an answer cost something, and so does what the client asks for itself."""
     assert parse(lines(*rows)).usage()["exact"] is False
 

@@ -96,7 +96,7 @@ def test_a_line_without_its_end_is_waited_for(client: Client, watched: Watching)
     assert [finding.id for finding in watched.follower.findings] == ["torn-tail"]
 
 
-def test_a_file_that_is_cut_off_and_written_again_is_told_only_where_it_differs(
+def test_a_file_that_is_cut_off_and_written_again_is_reported_only_where_it_differs(
     client: Client, watched: Watching
 ) -> None:
     """Between the two, what was cut off does not stand; after them it does again."""
@@ -135,7 +135,7 @@ def test_what_is_renamed_is_followed_there(client: Client, watched: Watching, wh
 
 
 def test_a_deleted_file_unsays_nothing_and_may_come_back(client: Client, watched: Watching) -> None:
-    """What was told was said. A new file in its place is the session then."""
+    """What was reported stays. A new file in its place is the session then."""
     watched.main.unlink()
     assert watched.poll() == []
     assert watched.texts() == ["hi", "yes"]
@@ -166,7 +166,7 @@ def test_a_subagents_file_can_be_followed_by_itself(client: Client) -> None:
     same(given, client.parsed(path))
 
 
-def test_a_long_session_is_told_in_pieces_and_not_gathered(client: Client) -> None:
+def test_a_long_session_is_reported_in_pieces_and_not_gathered(client: Client) -> None:
     """The first events come long before the last row is read."""
     client.stand(client.long(5000, "x" * 1000))
     events = client.reader.follow(client.main).poll()

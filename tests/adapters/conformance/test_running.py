@@ -26,7 +26,7 @@ def bench(client: Client) -> Bench:
 
 @pytest.fixture
 def begun(bench: Bench) -> list[Process]:
-    """Return the processes that the host is told of, where patience is short."""
+    """Return the processes that `on_start` gets, where patience is short."""
     begun: list[Process] = []
     bench.host = bench.host._replace(on_start=begun.append, patience=SHORT)
     return begun

@@ -63,7 +63,9 @@ def test_a_prompt_longer_than_the_head_still_names_its_session(client: Client) -
 
 
 @pytest.mark.cases("unlisted")
-def test_what_nobody_speaks_in_is_not_listed(client: Client, case: tuple[bytes, bool]) -> None:
+def test_a_session_in_which_no_user_speaks_is_not_listed(
+    client: Client, case: tuple[bytes, bool]
+) -> None:
     """Its id may lead there all the same."""
     data, is_found = case
     path = client.stand(data)

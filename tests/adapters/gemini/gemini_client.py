@@ -45,11 +45,11 @@ class Watched(watching.Watching):
     """A session of Gemini CLI."""
 
     def poll(self) -> list[dict[str, Any]]:
-        """Look once; return what was told but of headers and the like."""
+        """Look once; return the events, but for those of headers and the like."""
         return [e for e in super().poll() if "block" not in e or not is_record(e["block"])]
 
     def told(self) -> list[tuple[str, str, list[str]]]:
-        """Look once; return what was told in short, but for where merely bytes moved."""
+        """Look once; return the events in short, but for where merely bytes moved."""
         found = [
             (e["type"].removeprefix("block_"), e.get("blockId", ""), sorted(e.get("updates", ())))
             for e in self.poll()

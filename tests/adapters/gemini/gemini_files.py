@@ -28,7 +28,7 @@ def message(name: str, kind: str, content: Any, **more: Any) -> dict[str, Any]:
 
 
 def prompt(text: Any, name: str = "u1", **more: Any) -> dict[str, Any]:
-    """Return a message in which somebody says something."""
+    """Return a message in which a user says something."""
     return message(name, "user", [{"text": text}] if isinstance(text, str) else text, **more)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to a session of Gemini CLI for somebody who goes on with it."""
+"""What is particular to a session of Gemini CLI for an agent that goes on with it."""
 
 from __future__ import annotations
 

@@ -87,5 +87,5 @@ DIFFERS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("saved", "present"), DIFFERS.values(), ids=DIFFERS)
 def test_what_lost_or_changed_anything_does_not(saved: bytes, present: bytes) -> None:
-    """Nobody knows then which of the two is right."""
+    """Nothing says then which of the two is right."""
     assert not tell(saved, present)

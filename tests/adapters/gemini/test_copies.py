@@ -86,7 +86,7 @@ def test_a_copy_with_more_rows_is_the_thread() -> None:
 
 
 def test_what_only_a_copy_says_is_a_thread_with_a_number() -> None:
-    """Nothing is lost, and of the rest nothing is told again."""
+    """Nothing is lost, and of the rest nothing is reported again."""
     reading, alone = read(COPIES["other"], COPIES["other"]), read()
     found = told(reading)
     assert {name: found[name] for name in ("main", CHILD)} == told(alone)

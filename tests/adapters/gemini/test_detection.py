@@ -1,4 +1,4 @@
-"""Files are told apart by what they hold, and named by nothing else."""
+"""Files are distinguished by what they hold, and named by nothing else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_log_is_recognised_when_its_first_line_is_damaged_or_longer_than_the_h
     assert READER.detect(b'{"$set":{"messages":["' + b"a" * 100, "x")
 
 
-def test_a_main_file_takes_the_children_of_its_folder_and_nobody_elses():
+def test_a_main_file_takes_the_children_of_its_folder_and_no_others():
     """Children stand behind the main file named by their folder; strangers stay alone."""
     main = b'{"sessionId":"aaa","projectHash":"h","kind":"main"}\n'
     child = b'{"sessionId":"c1","projectHash":"h","kind":"subagent"}\n'

@@ -41,7 +41,7 @@ FAULTS = [
     ("#663 children in folders", "subagent-0.61", (3, 3), (2, 2), set()),
     ("ids twice in one list", "twice-in-a-list.jsonl", (2, 4), (0, 0), set()),
     ("an import leaves a stub", "era-0.61-import", (3, 3), (2, 2), {"no-messages", "shared-id"}),
-    ("a rewind to nobody drops all", "unknown-rewind.jsonl", (0, 1), (0, 0), set()),
+    ("a rewind to no message drops all", "unknown-rewind.jsonl", (0, 1), (0, 0), set()),
     ("a failed turn takes its prompt back", "era-0.61-err400", (2, 3), (0, 0), set()),
     ("a kill amid a tool leaves no call", "era-0.61-kill-tool.jsonl", (2, 2), (0, 0), set()),
     ("a kill amid a child leaves an orphan", "era-0.61-kill-child", (3, 3), (0, 0),

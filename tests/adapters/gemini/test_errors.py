@@ -111,7 +111,7 @@ def test_a_run_without_a_result_is_judged_by_its_end_and_what_it_said_of_it(
     assert "Ripgrep" not in failed.message
 
 
-def test_what_the_client_says_is_told_without_colours_and_pages_of_usage() -> None:
+def test_what_the_client_says_is_shown_without_colours_and_pages_of_usage() -> None:
     """A wrong argument is answered by all that there are."""
     said = "\x1b[31mInvalid values:\x1b[0m\n  Given: x  \n\nUsage: gemini [options]\n\nCommands:\n"
     failed = failure(told(), 1, NOISE + said)
@@ -127,7 +127,7 @@ def test_a_folder_that_is_not_trusted_is_explained_in_our_words() -> None:
     assert "[providers.gemini.env]" in str(failed.hint)
 
 
-def test_a_model_that_the_api_has_not_is_told_on_standard_error_alone() -> None:
+def test_a_model_that_the_api_has_not_is_named_on_standard_error_alone() -> None:
     """The client's reason is the API's words, and its exit code says nothing."""
     errors = (
         "Error when talking to Gemini API\nModelNotFoundError: models/x is not found\n    at run"

@@ -116,7 +116,7 @@ def test_ids_of_old_calls_are_made_up_and_results_found_by_name() -> None:
     assert results == [("ls.", "a"), ("ls.~2", "b")]
 
 
-def test_a_call_and_a_result_that_are_told_twice_are_shown_once() -> None:
+def test_a_call_and_a_result_that_are_written_twice_are_shown_once() -> None:
     """A resume sends each result again; the second telling is kept, hidden."""
     turns = [*TURNS[:5], {"role": "user", "parts": [ANSWER]}, TURNS[5]]
     reading = read_bytes(_dumps(turns))

@@ -141,7 +141,7 @@ def test_messages_that_are_written_again_under_new_ids_are_the_same_messages():
     assert reading.sinks[0].usage()["totalTokens"] == 26
 
 
-def test_what_was_typed_is_shown_also_if_it_was_told_later_or_only_once():
+def test_what_was_typed_is_shown_also_if_it_was_written_later_or_only_once():
     """A version without `displayContent` is the poorer one, wherever it stands."""
     sent = _user("a", "@notes.txt, expanded")
     typed = {**sent, "displayContent": [{"text": "@notes.txt"}]}
@@ -224,7 +224,7 @@ def test_parallel_results_stay_with_their_calls():
 
 
 def test_a_context_message_has_the_same_id_in_every_session():
-    """The client gives it one id for all; sessions are told apart by `sessionId`."""
+    """The client gives it one id for all; sessions are distinguished by `sessionId`."""
     ids = {
         read_fixture(name).blocks("all")[0]["id"]
         for name in ("stub.jsonl", "failed-turn.jsonl", "era-0.61-tools.jsonl")

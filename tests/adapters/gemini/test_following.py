@@ -78,8 +78,8 @@ def watched(main: Path) -> Watched:
     return watched
 
 
-def test_a_call_is_told_once_it_is_there_and_its_message_not_again(watched: Watched) -> None:
-    """Its message is appended again with it. What that took is told when it grows no more."""
+def test_a_call_is_reported_once_it_is_there_and_its_message_not_again(watched: Watched) -> None:
+    """Its message is appended again with it. Its usage is reported when it grows no more."""
     append(watched.main, MORE[0], model("g2", "look"))
     assert watched.told() == [
         ("update", "g1:x", ["usage"]), ("complete", "u2:p", []), ("complete", "g2:x", []),
@@ -101,7 +101,7 @@ def test_a_message_that_grows_is_updated(watched: Watched) -> None:
     assert watched.texts() == ["one", "first of all"]
 
 
-def test_an_answer_without_content_is_told_when_it_is_over(watched: Watched) -> None:
+def test_an_answer_without_content_is_reported_when_it_is_over(watched: Watched) -> None:
     """Until then its call may come; what was spent stands on one block."""
     append(watched.main, model("g2", ""), model("g2", "", toolCalls=[tool("c", "ab")]))
     told = [event["blockId"] for event in watched.poll() if event["type"] == "block_complete"]
@@ -191,7 +191,7 @@ def test_a_result_without_a_call_waits_for_it_until_the_end(watched: Watched) ->
     assert [finding.id for finding in watched.follower.findings] == ["orphan-result"]
 
 
-def test_only_what_differs_in_a_rewritten_document_is_told(tmp_path: Path) -> None:
+def test_only_what_differs_in_a_rewritten_document_is_reported(tmp_path: Path) -> None:
     """The client writes the whole of it for every message, and the last message anew."""
     watched = Gemini.watch(tmp_path / f"{NAME}.json")
     document(watched.main, user("u1", "one"), model("g1", "first"))
@@ -257,7 +257,9 @@ def child(main: Path, *rows: Any, **header: Any) -> Path:
     return path
 
 
-def test_the_thread_of_a_subagent_is_tied_to_its_call_when_that_is_told(watched: Watched) -> None:
+def test_the_thread_of_a_subagent_is_tied_to_its_call_when_that_is_reported(
+    watched: Watched,
+) -> None:
     """And nothing is made of such a file under a name that no client gives."""
     path = child(watched.main).rename(watched.main.with_name("x.jsonl"))
     assert watched.poll() == []
@@ -300,7 +302,7 @@ def test_what_is_no_file_beside_a_session_is_not_opened(watched: Watched) -> Non
     assert watched.texts() == ["one", "first", "two", "second"]
 
 
-def test_a_copy_of_a_subagents_file_is_told_once(watched: Watched) -> None:
+def test_a_copy_of_a_subagents_file_is_reported_once(watched: Watched) -> None:
     """It bears the same id, and says the same."""
     path = child(watched.main)
     copy = path.with_name("z.jsonl")
@@ -324,8 +326,8 @@ def test_an_old_clients_subagent_stands_flat_beside_its_session(tmp_path: Path) 
     same(watched.end(), parsed(watched.main), ordered=False)
 
 
-def test_a_header_that_comes_late_names_what_was_told_before(watched: Watched) -> None:
-    """The first line was torn: the thread is told again under its own id, once."""
+def test_a_header_that_comes_late_names_what_was_reported_before(watched: Watched) -> None:
+    """The first line was torn: the thread is reported again under its own id, once."""
     path = watched.main.with_name("torn.jsonl")
     row = user("c1", "look", timestamp="2026-01-01T00:00:02Z")
     touched = {"$set": {"lastUpdated": "2026-01-01T00:00:02.000Z"}}

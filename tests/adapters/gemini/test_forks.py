@@ -113,7 +113,7 @@ def test_what_the_fork_puts_into_user_rows_is_no_prompt() -> None:
     ]
 
 
-def test_bob_shells_answers_are_the_models_and_its_thoughts_are_told_once() -> None:
+def test_bob_shells_answers_are_the_models_and_its_thoughts_are_shown_once() -> None:
     """It writes each thought again and again as it grows, under a type of its own."""
     thoughts = [
         {"subject": "Plan", "description": text, "timestamp": "2026-01-01T00:00:02.000Z"}

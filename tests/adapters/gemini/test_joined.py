@@ -1,4 +1,4 @@
-"""A turn is told from stdout and the chat file at once, each thing once, whoever says it first."""
+"""A turn is read from stdout and the chat file at once; either may be first, each block is once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ WHOLE = [
 ]  # fmt: skip
 
 
-def test_a_prompt_that_is_a_command_is_told_once() -> None:
+def test_a_prompt_that_is_a_command_is_reported_once() -> None:
     """The file has a system block for what stdout calls the user's message."""
     fields = {"subtype": "status", "message": "do it", "metadata": {"event": "local_command"}}
     command = _block("system", "u1:p", **fields)
@@ -124,12 +124,12 @@ def test_a_prompt_that_is_a_command_is_told_once() -> None:
     ],
     ids=["stdout first", "file first", "amid the answer", "between"],
 )  # fmt: skip
-def test_whoever_is_first_the_blocks_are_those_of_the_file(steps: list[Any]) -> None:
+def test_whichever_source_is_first_the_blocks_are_those_of_the_file(steps: list[Any]) -> None:
     """Each once, in their order, with the file's ids."""
     assert _told(*steps) == WHOLE
 
 
-def test_text_is_told_as_it_is_said_and_completed_under_its_handle() -> None:
+def test_text_is_reported_as_it_comes_and_completed_under_its_handle() -> None:
     """By the block of the file, with its id."""
     events = _play(ASKED, said("Look"), said("ing."), _prompt(), _text("Looking."))
     shown = [e for e in events if e["type"] in ("block_start", "text_delta")]
@@ -141,7 +141,7 @@ def test_text_is_told_as_it_is_said_and_completed_under_its_handle() -> None:
 
 
 def test_updates_of_the_file_go_to_the_handle_that_stdout_began() -> None:
-    """And those of blocks that were told before the turn go nowhere."""
+    """And those of blocks that were reported before the turn go nowhere."""
     late = block_update("m1:cc1", {"status": "error"}, MAIN)
     old = block_update("m0:x", {"superseded": True}, MAIN)
     reducer = reduced(_play(used("c1"), _use("c1"), late, old))
@@ -191,7 +191,7 @@ def test_ids_made_of_stdout_are_no_other_runs() -> None:
     assert len({reduced(events).blocks()[0]["id"] for events in (first, second)}) == 2
 
 
-def test_a_prompt_that_the_client_takes_out_again_is_told_once() -> None:
+def test_a_prompt_that_the_client_takes_out_again_is_reported_once() -> None:
     """Whether or not it was seen before it was taken out."""
     gone = block_update("u1:p", {"superseded": True}, MAIN)
     for steps in ([ASKED, _prompt(), gone], [ASKED, _prompt(superseded=True)]):
@@ -219,7 +219,7 @@ def test_an_answer_is_known_though_the_file_has_it_trimmed(spoken: str) -> None:
 
 
 @pytest.mark.parametrize("second", ["Two.", "One."])
-def test_answers_without_a_line_between_them_are_told_apart(second: str) -> None:
+def test_answers_without_a_line_between_them_are_kept_apart(second: str) -> None:
     """Even if they say the same, as where a stream had no finish reason."""
     one, two = _text("One."), _text(second, "m2")
     both = [("assistant_text", "m1:x"), ("assistant_text", "m2:x")]
@@ -287,7 +287,7 @@ def test_any_lines_and_blocks_in_any_order_fold(steps: list[Any]) -> None:
 
 @UNHURRIED
 @given(st.lists(st.text("ab \n", max_size=4).filter(str.strip), min_size=1, max_size=4), st.data())
-def test_answers_are_told_once_however_they_are_cut_and_interleaved(
+def test_answers_are_reported_once_however_they_are_cut_and_interleaved(
     texts: list[str], data: st.DataObject
 ) -> None:
     """Calls stand between them; each message of the file comes at any time after the one before.

@@ -121,7 +121,7 @@ class Client:
         self._list([{"id": self._new("u"), "type": "user", "content": [text]}, *tail])
 
     def rewind(self) -> None:
-        """Go back to a message, or to one that nobody knows."""
+        """Go back to a message, or to one that is not in the history."""
         at = self._choose(len(self.history) + 1)
         target = self.history[at]["id"] if at < len(self.history) else "nobody"
         self.rows.append({"$rewindTo": target})

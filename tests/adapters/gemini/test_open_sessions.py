@@ -55,7 +55,7 @@ def test_a_client_that_was_given_the_id_has_the_session_open(
     assert found.pid == pid
 
 
-NOBODY = {
+OTHERS = {
     "another session": ("--resume", OTHER),
     "the last one": ("--resume", "latest"),
     "a word in a prompt": ("-p", f"what is --resume {ID}"),
@@ -64,7 +64,7 @@ NOBODY = {
 }
 
 
-@pytest.mark.parametrize("words", NOBODY.values(), ids=NOBODY)
+@pytest.mark.parametrize("words", OTHERS.values(), ids=OTHERS)
 def test_others_have_not(
     tmp_path: Path, client: Callable[..., int], words: tuple[str, ...]
 ) -> None:
@@ -84,9 +84,7 @@ def test_a_copy_of_the_session_in_another_store_is_another_session(
     assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is not None
 
 
-def test_one_whose_home_nobody_can_tell_has_it_open(
-    tmp_path: Path, client: Callable[..., int]
-) -> None:
+def test_one_whose_home_is_unknown_has_it_open(tmp_path: Path, client: Callable[..., int]) -> None:
     """Better to refuse than to lose answers."""
     client("--resume", ID, HOME="")
     assert dict(open_sessions(tmp_path / ".gemini")).get(ID) is not None

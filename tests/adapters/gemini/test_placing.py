@@ -81,7 +81,7 @@ def test_a_folder_of_an_older_client_is_used_as_long_as_nothing_is_in_another(
 
 
 def test_an_older_client_is_served_by_hash(client: Gemini) -> None:
-    """Whoever asked it for its version says so; it marks no folder."""
+    """The caller, which asked it for its version, says so; it marks no folder."""
     spec = client.spec(SAVED_OLD)
     assert moving.materialize(spec, by_hash=True) == [client.hashed / OLD]
     assert [p.name for p in client.hashed.iterdir()] == ["chats"]
@@ -164,7 +164,7 @@ def test_a_session_in_another_projects_folder_is_another_copy(client: Gemini) ->
 
 
 @pytest.mark.parametrize("what", ["fifo", "folder", "empty", "dangling"])
-def test_a_mark_that_says_nothing_is_somebodys(client: Gemini, what: str) -> None:
+def test_a_mark_that_says_nothing_is_another_projects(client: Gemini, what: str) -> None:
     """Another name is taken."""
     mark = client.project / ".project_root"
     mark.parent.mkdir(parents=True)

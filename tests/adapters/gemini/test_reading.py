@@ -122,7 +122,7 @@ def test_a_call_took_as_long_as_its_id_and_its_end_say(
 
 @pytest.mark.parametrize("spoil", [lambda row: row, lambda row: row.replace(b"out", b"not")])
 @pytest.mark.parametrize("end", [b"\n", b"", b" \n", b"]\n"])
-def test_what_is_told_again_is_taken_only_from_the_same_bytes(spoil: Any, end: bytes):
+def test_what_is_written_again_is_taken_only_from_the_same_bytes(spoil: Any, end: bytes):
     """A row is decoded as ever where it merely looks like the results of the one before it."""
     calls = [_call("c", "out \U0001f642"), _call("d", "out")]
     parts = [part for call in calls for part in call["result"]]

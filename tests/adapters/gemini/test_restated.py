@@ -122,7 +122,7 @@ def test_its_lines_and_tokens_add_up() -> None:
 
 @pytest.mark.parametrize("pause", [False, True])
 def test_a_follower_has_it_too(tmp_path: Path, pause: bool) -> None:
-    """Rows that may only restate are told when that is clear; what was told too soon is left."""
+    """Rows that may only restate wait until that is clear; what was reported too soon is left."""
     parsed = read_bytes(log(*DECLINED), hidden=False).blocks("all")
     told = followed(DECLINED, tmp_path / "session-1.jsonl", pause=pause)
     ids = [block["id"] for block in parsed]

@@ -33,8 +33,8 @@ def keep(told: Iterator[dict[str, Any]], events: list[dict[str, Any]]) -> None:
         events.append(event)  # noqa: PERF402, `extend` would drop them
 
 
-def test_a_turn_is_told_from_the_chat_file(bench: GeminiBench) -> None:
-    """Nothing that it says is told from stdout, whether the session is new or resumed."""
+def test_the_blocks_of_a_turn_come_from_the_chat_file(bench: GeminiBench) -> None:
+    """Nothing that it says is taken from stdout, whether the session is new or resumed."""
     assert blocks(run(bench.create(TURN))) == TOLD
     assert bench.heard() == "hi"
     bench.chats_folder.joinpath(Path(CHAT).name).unlink()
@@ -71,7 +71,7 @@ def test_a_folder_that_the_client_copies_as_it_starts_is_followed_where_it_went(
 def test_a_client_that_takes_no_id_says_which_it_chose_before_anything_else(
     bench: GeminiBench,
 ) -> None:
-    """Whoever logs it has it before the first block."""
+    """The caller, which logs it, has it before the first block."""
     bench.version = "0.38.2"
     session = bench.create(TURN)
     events = session.send("hi")
@@ -85,7 +85,7 @@ def test_a_client_that_takes_no_id_says_which_it_chose_before_anything_else(
 
 
 def test_a_session_without_an_answer_begins_anew_under_another_id(bench: GeminiBench) -> None:
-    """The client neither resumes it nor lets another have its id. The prompt is told once."""
+    """The client neither resumes it nor lets another have its id. The prompt is reported once."""
     refuses = (
         "if any(a.startswith('--resume') for a in sys.argv):\n"
         "    print('Error resuming session: none', file=sys.stderr); sys.exit(42)\n"
@@ -172,7 +172,7 @@ def test_what_was_said_before_an_interrupt_is_kept_from_the_output(bench: Gemini
     assert begun <= {e["blockId"] for e in events if e["type"] == "block_complete"}
 
 
-def test_the_prompt_of_a_client_that_never_mentions_it_is_told(bench: GeminiBench) -> None:
+def test_the_prompt_of_a_client_that_never_mentions_it_is_reported(bench: GeminiBench) -> None:
     """It was refused before it began, or interrupted; and where it is mentioned, that is it."""
     session = bench.create("print('no login', file=sys.stderr); sys.exit(41)")
     told = session.send("hi")

@@ -95,7 +95,9 @@ def test_the_directories_of_older_clients_are_no_prompt() -> None:
 
 
 @pytest.mark.parametrize(("form", "text"), FORMS.items(), ids=FORMS)
-def test_a_form_is_told_whole_and_what_was_typed_in_it_is_a_prompt(form: str, text: str) -> None:
+def test_a_form_is_recognised_whole_and_what_was_typed_in_it_is_a_prompt(
+    form: str, text: str
+) -> None:
     """The whole text has the form; `<user_input>` holds the words."""
     assert speaker_of(text).form == form
     blocks = read_bytes(log(header(), prompt(text), answer())).blocks("all")

@@ -29,7 +29,7 @@ def locate(client: Gemini, native_id: str) -> list[Path]:
     return client.reader.locate(client.storage, native_id)
 
 
-def test_the_folder_of_a_session_is_told_by_mark_registry_or_hash(client: Gemini) -> None:
+def test_the_folder_of_a_session_is_found_by_mark_registry_or_hash(client: Gemini) -> None:
     """And is unknown where none of them says it."""
     hashed = sha256(b"/srv/registered").hexdigest()
     client.storage.mkdir()

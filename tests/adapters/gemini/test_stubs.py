@@ -72,7 +72,7 @@ OTHER = {**HEADER, "sessionId": "another"}
     ],
 )
 def test_anything_more_or_less_is_none(tmp_path: Path, rows: Any) -> None:
-    """A prompt, an answer, a row nobody knows, half a row, another's header, no header."""
+    """A prompt, an answer, an unknown row, half a row, another's header, no header."""
     assert not is_stub(write(tmp_path / "a.jsonl", *rows), ID)
 
 

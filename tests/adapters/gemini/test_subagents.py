@@ -127,9 +127,9 @@ CANCELLED = {"status": "cancelled"}
             [("directory+time", "likely"), ("directory+time", "likely")],
             0,
         ),
-        # The clocks disagree, but nobody else can be meant.
+        # The clocks disagree, but no other child can be meant.
         ([_call("c", 4)], [(OURS, "k1", 2, 5)], [("directory", "guess")], 0),
-        # Two that could be meant are not told apart.
+        # Two that could be meant are not distinguished.
         ([_call("c", 4)], [(OURS, "k1", 2, 5), (OURS, "k2", 2, 6)], [("none", "none")] * 2, 2),
         # A kill leaves no call.
         ([], [(OURS, "k1", 2, 5)], [("none", "none")], 1),
@@ -145,7 +145,7 @@ def test_each_layout_links_a_child_as_surely_as_it_can(
     links: list[tuple[str, str]],
     orphans: int,
 ):
-    """By key, folder and time, time, folder alone; or it is an orphan, or nobody's."""
+    """By key, folder and time, time, folder alone; or it is an orphan, or no session's."""
     reading = Reading([_main(*calls), *(_child(*child) for child in children)])
     threads = {
         name: thread

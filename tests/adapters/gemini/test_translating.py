@@ -105,7 +105,7 @@ def test_a_run_that_was_ended_has_no_outcome_and_its_answer_is_completed() -> No
     assert [finding.id for finding in translator.findings] == ["bad-json"]
 
 
-def test_a_character_that_was_cut_in_two_is_told_whole() -> None:
+def test_a_character_that_was_cut_in_two_is_reported_whole() -> None:
     """Halves that met are one character, and what stands alone is none."""
     _, events = translate([said("a\ud83d"), said("\ude80b"), said("\ud800")])
     deltas = [event["delta"] for event in events if event["type"] == "text_delta"]

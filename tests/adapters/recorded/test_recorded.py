@@ -26,7 +26,7 @@ SCRIPTS = sorted((Path(__file__).parents[3] / "fixtures" / "script").glob("*.jso
 
 
 def spec(**changes: Any) -> SessionSpec:
-    """Return what a provider is told."""
+    """Return what a provider gets."""
     fixed: dict[str, Any] = {
         "native_id": "native",
         "model": "m",
@@ -317,7 +317,7 @@ def test_a_script_is_looked_for_in_the_agents_working_directory(tmp_path: Path) 
         (b"#\n" * 20 + line("metadata_update", metadata={}), False),
     ],
 )
-def test_recorded_events_are_told_by_their_content(head: bytes, ours: bool) -> None:
+def test_recorded_events_are_recognised_by_their_content(head: bytes, ours: bool) -> None:
     """From the first lines, whatever else stands there."""
     assert RecordedReader().detect(head, "any name") is ours
 

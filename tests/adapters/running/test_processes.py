@@ -103,7 +103,7 @@ def test_a_process_whose_name_looks_like_fields_is_read_all_the_same(
     assert processes.is_alive(process)
 
 
-def test_no_process_has_the_id_of_nobody() -> None:
+def test_an_id_that_no_process_has_finds_none() -> None:
     """Ids that are free."""
     assert processes.find(2**22 + 1) is None
 
@@ -117,7 +117,7 @@ def test_descendants_end_with_their_process_whatever_session_they_are_in(nursery
     assert not processes.is_alive(sleeper)
 
 
-def test_what_carries_the_marks_ends_although_nobody_knows_its_parent(nursery: Nursery) -> None:
+def test_what_carries_the_marks_ends_although_its_parent_is_unknown(nursery: Nursery) -> None:
     """Forked twice and handed on: the parents are gone."""
     nursery.shell(f"(setsid bash -c '{SLEEPER}' &) ; exit").wait()
     sleeper = nursery.told("sleeper")
@@ -184,8 +184,8 @@ def test_without_marks_nothing_is_marked(nursery: Nursery) -> None:
     assert bystander.poll() is None
 
 
-def test_a_process_that_is_over_ends_nobody_else(nursery: Nursery) -> None:
-    """Its number may be somebody else's by now."""
+def test_a_process_that_is_over_ends_no_other(nursery: Nursery) -> None:
+    """Its number may be another process's by now."""
     bystander = nursery.shell("exec sleep 600", marked=False)
     process = of(bystander)
     late = process._replace(started=process.started - 1)

@@ -22,7 +22,7 @@ from agentsdir.formats.rows import LINE_CAP
 
 @pytest.fixture
 def marks() -> dict[str, str]:
-    """Return marks of nobody else."""
+    """Return marks that no other process has."""
     return {"AGENTSDIR_TURN": uuid4().hex}
 
 
@@ -65,7 +65,9 @@ def test_a_conversation_goes_back_and_forth(start: Callable[[str], Program]) -> 
     assert heard == [b"> 0\n", b"> 1\n", b"> 2\n"]
 
 
-def test_a_flood_on_every_pipe_at_once_blocks_nobody(start: Callable[[str], Program]) -> None:
+def test_a_flood_on_every_pipe_at_once_blocks_neither_process(
+    start: Callable[[str], Program],
+) -> None:
     """The program reads its input only after it has filled both of its outputs."""
     size = 4_000_000
     program = start(
@@ -109,7 +111,7 @@ def test_who_does_not_read_its_input_is_heard_all_the_same(start: Callable[[str]
     assert (program.wait(60), program.errors) == (3, "gone")
 
 
-def test_errors_that_are_no_text_are_told_as_far_as_they_are(
+def test_errors_that_are_no_text_are_shown_as_far_as_they_are(
     start: Callable[[str], Program],
 ) -> None:
     """Never raises."""
@@ -174,7 +176,7 @@ def test_no_program_is_found_by_a_relative_entry_of_the_search_path(
 def test_the_end_is_the_end_of_all_that_it_started(
     start: Callable[[str], Program], marks: dict[str, str]
 ) -> None:
-    """Also of what runs in another session, and of what is nobody's child any more."""
+    """Also of what runs in another session, and of what is no longer its child."""
     program = start(
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"

@@ -121,7 +121,7 @@ def test_props_of_a_log_that_a_newer_component_does_not_take_are_left_out(tmp_pa
             assert app.session("one").props == {"tone": "cool", "language": "de"}
 
 
-def test_a_session_has_the_model_and_prompt_of_its_configuration_whoever_made_it(
+def test_a_session_has_the_model_and_prompt_of_its_configuration_whichever_program_made_it(
     tmp_path: Path,
 ) -> None:
     """Another program that configures it differently changes the settings with its first turn."""

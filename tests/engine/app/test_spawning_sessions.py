@@ -147,7 +147,7 @@ def test_a_child_that_fails_is_an_error_of_its_execution_alone(app: App, gate: G
 def test_an_abort_of_a_turn_ends_the_children_that_run(
     app: App, gate: Gate, tmp_path: Path
 ) -> None:
-    """Those of the session, whoever spawned them."""
+    """Those of the session, whichever call spawned them."""
     session = app.session()
     turn = session.send("turn")
     gate.wait_for("turn")

@@ -20,7 +20,7 @@ from agentsdir.formats.store.layout import AgentPaths, Layout
 from agentsdir.formats.store.slots import Slots
 from agentsdir.formats.store.state import SessionState
 
-NOBODY = "0" * 32
+UNKNOWN = "0" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +154,7 @@ def test_work_that_raises_is_an_error_of_its_turn_and_holds_back_the_rest(tmp_pa
 
 @pytest.mark.feature("S-12")
 def test_a_session_that_lost_its_slot_is_restored_for_its_next_turn(tmp_path: Path) -> None:
-    """What the scheduler knows of a session is not stale: another session's turn suspended it."""
+    """The scheduler's view of a session is not stale: another session's turn suspended it."""
     one_slot(root := tmp_path / "root")
     with TurnScheduler(root=root) as scheduler:
         first, second = scheduler.create_session("bot").id, scheduler.create_session("bot").id
@@ -270,7 +270,7 @@ def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
             lambda one: scheduler.send_turn(one, "hi"),
         ):
             with pytest.raises(NoSuchAgent):
-                call(NOBODY)
+                call(UNKNOWN)
         with pytest.raises(AgentsdirError) as caught:
             scheduler.create_session("none-such")
         assert caught.value.kind == "no-such-adapter"

@@ -145,7 +145,7 @@ def check_append(data: bytes, after: bytes, records: int = 1) -> None:
         assert line.record[2:5:2] == NEW[:2]
         if last is not None:
             assert line.record[0] == last + lost + number
-        # Complete lines that were lost are told by the number of the record after them.
+        # The number of the record after them shows complete lines that were lost.
         assert line.findings == (("seq-gap",) if lost and number == 1 else ())
 
 

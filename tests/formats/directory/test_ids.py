@@ -82,7 +82,7 @@ def test_what_could_be_mistaken_is_no_name(name: str) -> None:
     assert refused.value.message.isprintable()
 
 
-def test_a_well_formed_id_that_nobody_has_is_no_such_agent(agents: Any) -> None:
+def test_a_well_formed_id_that_no_agent_has_is_no_such_agent(agents: Any) -> None:
     """That is another error than a malformed one."""
     with pytest.raises(NoSuchAgent):
         agents.layout.agent("a" * 24)

@@ -105,7 +105,7 @@ def test_asking_whether_a_lock_is_held_creates_nothing_and_holds_nothing(tmp_pat
 
 @pytest.mark.parametrize("what", ["fifo", "link", "folder"])
 def test_asking_about_something_that_is_no_lock_does_not_hang(tmp_path: Path, what: str) -> None:
-    """A FIFO without a writer, a link, a folder: nobody holds those."""
+    """A FIFO without a writer, a link, a folder: no process holds those."""
     path = tmp_path / ".turn"
     if what == "fifo":
         os.mkfifo(path)
@@ -172,7 +172,7 @@ def test_a_signal_waits_until_an_append_is_over_and_its_lock_is_free(
 def test_who_waited_on_a_lock_file_that_is_gone_takes_the_one_that_stands(
     tmp_path: Path, how: str
 ) -> None:
-    """The old file locks nothing any more; a holder of it is told before it writes."""
+    """The old file locks nothing any more; a holder of it gets an error before it writes."""
     path = tmp_path / ".lock"
     with locks.hold(path) as held:
         held.check()

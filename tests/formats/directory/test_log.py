@@ -151,7 +151,7 @@ def test_an_append_after_a_torn_tail_gets_its_own_line_and_the_next_number(log: 
 
 
 def test_a_write_that_tears_while_it_sets_a_torn_tail_apart_makes_no_loss_of_it(log: Log) -> None:
-    """The first stub ends in SPACE LF, so that nobody takes it for a record that was lost."""
+    """The first stub ends in SPACE LF, so that no reader takes it for a record that was lost."""
     for torn in (b'{"seq":4', b" ", b" \n", b'{"seq":4,"ts', b' \n{"seq'):
         log.add(torn)
     log.append(n=4)

@@ -268,7 +268,7 @@ def test_a_copy_that_is_ahead_of_the_log_is_read_whole(agents: Any, client: Path
         stream.write(LINE)
     with write_agent(paths) as writer:
         assert writer.store(NAME, "main", Source("t", path=client)) is not None
-    assert is_sound(paths)  # what the log knows of it
+    assert is_sound(paths)  # what the log says of it
     again = sync(agents, paths, Source("t", path=client))
     assert again.size == client.stat().st_size
     assert is_sound(paths)

@@ -61,7 +61,7 @@ def test_only_the_new_tail_is_written(paths: AgentPaths) -> None:
     assert stored.stat().st_mtime_ns == modified
 
 
-def test_a_transcript_that_becomes_another_part_of_its_session_is_told_again(agents: Any) -> None:
+def test_a_transcript_that_becomes_another_part_of_its_session_is_named_again(agents: Any) -> None:
     """As a document does whose client goes on in a log beside it; its bytes are the same."""
     source = Source("t", data=b"one\n")
     with write_agent(agents.publish()) as writer:

@@ -1,4 +1,4 @@
-"""Text that comes in pieces is told in pieces that can be written, and none of it is lost."""
+"""Text that comes in pieces goes on in pieces that can be written, and none of it is lost."""
 
 from __future__ import annotations
 

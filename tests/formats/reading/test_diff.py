@@ -1,4 +1,4 @@
-"""Blocks at hand, and diff a session again without repeating what was told."""
+"""Blocks at hand, and diff a session again without repeating what was emitted."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_store_says_what_changed_since_it_was_asked() -> None:
     assert store.changes() == {("main", "b"): {"status", "message"}}
 
 
-def test_only_the_difference_is_told_again() -> None:
+def test_only_the_difference_is_emitted_again() -> None:
     """New, changed, gone and come back; nothing that is as it was."""
     store = BlockStore()
     diff = EmittedDiff(store)
@@ -156,7 +156,7 @@ def test_only_the_difference_is_told_again() -> None:
 
 
 def test_a_block_may_be_stated_as_often_as_one_likes() -> None:
-    """It is told when it is new, and then only what changed of it."""
+    """It is emitted when it is new, and then only what changed of it."""
     diff = EmittedDiff(BlockStore())
     assert list(diff.restate(block("a", message="1"))) == [complete("a", message="1")]
     assert list(diff.restate(block("a", message="1"))) == []
@@ -195,8 +195,8 @@ EVENTS = st.lists(
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(EVENTS, min_size=1, max_size=4))
-def test_whoever_reduces_what_is_told_has_what_was_told_last(diffs: list[list[Any]]) -> None:
-    """However often a session is told again, and however it differs."""
+def test_a_reducer_of_what_is_emitted_has_what_was_read_last(diffs: list[list[Any]]) -> None:
+    """However often a session is read again, and however it differs."""
     diff, heard, last = EmittedDiff(BlockStore()), Reducer(), Reducer()
     for number, events in enumerate(diffs):
         if number:

@@ -1,4 +1,4 @@
-"""A file that somebody writes: complete lines, once each, and every sign of a rewrite."""
+"""A file that a process writes: complete lines, once each, and every sign of a rewrite."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_file_is_read_whole_until_it_is_another(path: Path) -> None:
     assert tail.whole() == b"c"
 
 
-def test_the_file_that_was_read_is_told_from_another_in_its_place(path: Path) -> None:
+def test_the_file_that_was_read_is_distinguished_from_another_in_its_place(path: Path) -> None:
     """A file that stands where it stood is none that was read."""
     tail = Tail(path)
     assert tail.reopen() is None

@@ -31,7 +31,7 @@ def test_the_total_is_the_sum_of_the_four_counts() -> None:
     assert made["thinkingTokens"] == 7
 
 
-def test_thinking_is_absent_where_nobody_counted_it() -> None:
+def test_thinking_is_absent_where_it_was_not_counted() -> None:
     """Unknown is not zero."""
     assert "thinkingTokens" not in usage(1, 2)
     assert "thinkingTokens" not in add_usage(usage(1, 2), usage(3, 4))

@@ -72,7 +72,7 @@ def test_a_signal_to_send_ends_its_turn_and_all_that_the_turn_runs(any_desk: Des
 
 @pytest.mark.feature("C-05", "G-04")
 def test_a_send_that_is_killed_leaves_nothing_running_after_restore(any_desk: Desk) -> None:
-    """Kill -9 in the middle of a tool: the client is told, and `restore` ends what it left."""
+    """Kill -9 in the middle of a tool: the client notices, and `restore` ends what it left."""
     agent = any_desk.new()
     running = any_desk.begin(agent, "sleeper")
     tool_runs(any_desk)

@@ -54,7 +54,7 @@ def test_an_answer_cut_by_its_limit_goes_on(any_desk: Desk) -> None:
     any_desk.sound(agent)
 
 
-def test_a_refusal_of_the_model_is_told(any_desk: Desk) -> None:
+def test_a_refusal_of_the_model_is_reported(any_desk: Desk) -> None:
     """It is an answer of the model, and what the client makes of it decides."""
     agent = any_desk.new()
     done = any_desk.send(agent, "refusal", "--json")
@@ -66,7 +66,7 @@ def test_a_refusal_of_the_model_is_told(any_desk: Desk) -> None:
 
 
 def test_an_api_that_is_not_there_fails_the_turn(desk: Desk) -> None:
-    """Nobody listens at the port."""
+    """No process listens at the port."""
     agent = desk.new()
     desk.variables["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
     desk.configure()
@@ -201,7 +201,7 @@ def test_a_tool_that_needs_permission_is_asked_for(
     any_desk.sound(agent)
 
 
-def test_a_tool_is_denied_where_nobody_can_be_asked(any_desk: Desk) -> None:
+def test_a_tool_is_denied_where_no_user_can_be_asked(any_desk: Desk) -> None:
     """No hook, no terminal; the turn goes on."""
     any_desk.configure(permission_mode="default")
     agent = any_desk.new()

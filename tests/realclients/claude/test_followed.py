@@ -31,5 +31,5 @@ def test_what_the_client_writes_is_printed_as_it_writes_it(any_desk: Desk, plan:
     followed = any_desk.ok("follow", native, "--until-idle", "0").rows
     latest = {row["id"]: row for row in followed}
     for row in (*latest.values(), *parsed):
-        row.pop("usage", None)  # for tokens alone no block is told again
+        row.pop("usage", None)  # for tokens alone no block is reported again
     assert latest == {row["id"]: row for row in parsed}

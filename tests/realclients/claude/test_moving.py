@@ -92,7 +92,7 @@ def test_a_session_goes_on_in_another_folder_of_the_same_home(any_desk: Desk) ->
     assert list(any_desk.stored_files(agent).values()) == [newest]
 
 
-def test_an_agent_is_told_that_its_folder_was_moved(any_desk: Desk) -> None:
+def test_an_agent_whose_folder_was_moved_goes_on_in_the_new_one(any_desk: Desk) -> None:
     """Another name for the project is no other conversation, wherever the client keeps it."""
     before, after = any_desk.work / "before", any_desk.work / "after"
     before.mkdir()

@@ -36,7 +36,7 @@ def gemini(desk: Desk, tmp_path: Path) -> Iterator[GeminiApi]:
 def test_the_other_client_answers_with_the_context_and_the_first_hears_of_it(
     desk: Desk, gemini: GeminiApi
 ) -> None:
-    """Nothing that was said is lost on either of them, and nothing is told twice."""
+    """Nothing that was said is lost on either of them, and neither gets anything twice."""
     agent = desk.new("--fallback", "gemini")
     desk.send(agent, "hello")
     done = desk.send(agent, "elsewhere", "--json")

@@ -56,7 +56,7 @@ def test_an_answer_cut_by_its_limit_is_an_answer(desk: Desk) -> None:
 
 
 def test_an_untrusted_folder_is_named_with_what_to_do(desk: Desk) -> None:
-    """The newer client does not start in one when nobody can be asked."""
+    """The newer client does not start in one when no user can be asked."""
     desk.variables["GEMINI_CLI_TRUST_WORKSPACE"] = "false"
     desk.configure()
     agent = desk.new()
@@ -69,7 +69,7 @@ def test_an_untrusted_folder_is_named_with_what_to_do(desk: Desk) -> None:
 
 
 def test_without_leave_to_use_its_tools_the_client_goes_on_without_them(desk: Desk) -> None:
-    """Nobody is asked: such tools are not there for the model."""
+    """No user is asked: such tools are not there for the model."""
     desk.configure(permission_mode="default")
     agent = desk.new()
     done = desk.send(agent, "write", "--json")
