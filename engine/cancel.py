@@ -56,36 +56,6 @@ class DeadlineExceeded(KeyboardInterrupt):
     """The turn took longer than its `timeout`."""
 
 
-class StopRequest:
-    """Ends what a thread does from another one, as Ctrl-C ends a command.
-
-    The turn that the thread runs is aborted, with reason ``interrupt``, and so are those of the
-    agent's descendants. A message whose turn has not begun stays queued.
-    """
-
-    def __init__(self) -> None:
-        self._requested = False
-
-    def request(self) -> None:
-        """Have `KeyboardInterrupt` raised in the thread; again, where it has been raised before."""
-        self._requested = True
-
-    @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Raise what is requested, in this thread, in the block.
-
-        It is raised where the thread waits, or takes an event of a provider: within 0.1 s, unless
-        a provider, a tool or a callback does not return.
-        """
-        with signals.looking(self._look):
-            yield
-
-    def _look(self) -> None:
-        if self._requested:
-            self._requested = False
-            raise KeyboardInterrupt
-
-
 class CancelToken:
     """Raises in the turn's thread when the log requests the end of a turn, or its time is over.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ from agentsdir.engine.result import Ending, QueuedMessage, TurnResult, milliseco
 from agentsdir.engine.slots import SessionMultiplexer
 from agentsdir.engine.turn import SlotLease, Turn, TurnOptions, check_can_run
 from agentsdir.engine.turn_lock import hold_turn
+from agentsdir.formats import signals
 from agentsdir.formats.blocks import block_key
 from agentsdir.formats.errors import (
     AgentsdirError,
@@ -48,6 +49,7 @@ from agentsdir.formats.store.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from agentsdir.engine.services import Services, TurnProcess
     from agentsdir.engine.spawn import SpawnedChild
@@ -339,10 +341,7 @@ class Dispatcher:
                 f"the message stays queued as {message_id}; "
                 f"`agentsdir send {paths.id} --no-message` runs it"
             )
-            with (
-                hold_turn(paths, wait=wait, hint=queued) as held,
-                self._services.disk.synced_at_end(),
-            ):
+            with self._held(hold_turn(paths, wait=wait, hint=queued), options) as held:
                 state = self._current(paths, held)
                 while own is None and state.pending.has(message_id):
                     message = state.pending[0]
@@ -380,7 +379,7 @@ class Dispatcher:
 
     def _run_all(self, paths: AgentPaths, options: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
-        with hold_turn(paths, wait=wait) as held, self._services.disk.synced_at_end():
+        with self._held(hold_turn(paths, wait=wait), options) as held:
             state = self._current(paths, held)
             if not _has_unawaited(state):
                 _check_needs_no_prompt(paths, state)
@@ -399,6 +398,17 @@ class Dispatcher:
                 "the messages were taken out of the inbox before their turns", kind="dropped"
             )
         return done
+
+    @contextmanager
+    def _held(
+        self, turn: AbstractContextManager[locks.Held], options: TurnOptions
+    ) -> Iterator[locks.Held]:
+        """Wait for `hold_turn`, and hold it for the block; its records are synced at the end."""
+        with ExitStack() as stack:
+            with signals.looking(options.while_waiting):
+                held = stack.enter_context(turn)
+            stack.enter_context(self._services.disk.synced_at_end())
+            yield held
 
     def _run_message(
         self,
@@ -440,9 +450,10 @@ class Dispatcher:
             self._slots.sweep(self._services.settings.idle_timeout)
         # A long log is not read again for the one text that this turn may leave.
         since = None if state.undelivered else state.position
-        acquired = self._slots.acquire(
-            paths, state, held, wait=self._slot_wait, nested=self._nested
-        )
+        with signals.looking(options.while_waiting):
+            acquired = self._slots.acquire(
+                paths, state, held, wait=self._slot_wait, nested=self._nested
+            )
         lease = SlotLease(acquired.blob, lambda: self._slots.release(paths))
         turn = Turn(self._services, paths, acquired.state, held, message, options, lease)
         try:

@@ -543,6 +543,8 @@ class TurnOptions(NamedTuple):
         on_wait: the same while the command that wants this turn runs others, before or after it.
         on_queued: called with the id of the message when it is in the inbox, before its turn is
             waited for.
+        while_waiting: called several times a second while the turn waits for `.turn` or a slot.
+            What it raises ends the wait.
         before_start: called when the turn has its slot. What it raises keeps it from beginning.
         on_start: called with the turn's id when its `turn.start` is in the log. What it raises ends
             the turn.
@@ -561,6 +563,7 @@ class TurnOptions(NamedTuple):
     on_tick: Callable[[], None] | None = None
     on_wait: Callable[[], None] | None = None
     on_queued: Callable[[str], None] | None = None
+    while_waiting: Callable[[], None] = lambda: None
     before_start: Callable[[], None] | None = None
     on_start: Callable[[str], None] | None = None
     on_recorded: Callable[[str], None] | None = None

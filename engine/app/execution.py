@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import TYPE_CHECKING
 
-from agentsdir.engine.cancel import StopRequest, TurnCancelled
+from agentsdir.engine.cancel import TurnCancelled
 from agentsdir.engine.result import TurnResult
 from agentsdir.engine.spawned_events import SpawnedEvents
 from agentsdir.formats.errors import AgentsdirError, Interruption, UsageError
@@ -59,7 +59,6 @@ class Execution:
         self._turn_id: str | None = None
         self._message_id: str | None = None
         self._aborted: str | None = None
-        self._stop = StopRequest()
         self._listeners: list[Callable[[], None]] = []
         self._waits_for: list[Execution] = []
 
@@ -164,7 +163,6 @@ class Execution:
             if self._is_queuing:
                 return  # what queues it takes it back: another process may be quicker
         if not self.is_done and self.session.end_turn(self, reason):
-            self._stop.request()  # its thread may hold `.turn`, and wait for a slot
             self.fail(never_began())
 
     def __iter__(self) -> Iterator[StreamEvent]:
@@ -204,8 +202,7 @@ class Execution:
         """Know what this thread does, with the tools that it runs, as inside of this execution."""
         before = _own.set(self)
         try:
-            with self._stop.heeded():
-                yield
+            yield
         finally:
             _own.reset(before)
 
@@ -265,6 +262,11 @@ class Execution:
     def begins(self) -> None:
         """Raise the error of a turn that `abort` came before, if it did."""
         if self._aborted is not None:
+            raise never_began()
+
+    def check_awaited(self) -> None:
+        """Raise the error of a turn that `abort` has ended while it waited to begin."""
+        if self.is_done:
             raise never_began()
 
     def started(self, turn_id: str) -> None:

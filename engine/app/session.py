@@ -646,6 +646,7 @@ class Session:
                 timeline=self._timeline,
             ),
             on_queued=queued,
+            while_waiting=execution.check_awaited,
             before_start=before_start,
             on_start=execution.started,
             on_recorded=execution.recorded,

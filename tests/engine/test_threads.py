@@ -7,8 +7,9 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from gates import LONG, wait_for
 from agentsdir import AgentConfig, App
 from agentsdir.adapters import processes
 from agentsdir.engine import workers
-from agentsdir.engine.cancel import CancelToken, StopRequest, TurnCancelled, interrupt
+from agentsdir.engine.cancel import CancelToken, TurnCancelled, interrupt
 from agentsdir.engine.dispatcher import WaitLimits, send_message
 from agentsdir.engine.inbox import Message, text_message
 from agentsdir.engine.result import TurnResult
@@ -77,11 +78,24 @@ def in_thread(work: Callable[[], Any]) -> Future[Any]:
     return done
 
 
+@contextmanager
+def heeded(stop: threading.Event) -> Iterator[None]:
+    """Raise in this thread what Ctrl-C raises in the main one, once each time that it is set."""
+
+    def look() -> None:
+        if stop.is_set():
+            stop.clear()
+            raise KeyboardInterrupt
+
+    with signals.looking(look):
+        yield
+
+
 def say(
     stage: Any,
     paths: AgentPaths,
     text: str = "hi",
-    stop: StopRequest | None = None,
+    stop: threading.Event | None = None,
     slots: int = 8,
     limits: WaitLimits | None = None,
     **options: Any,
@@ -90,7 +104,7 @@ def say(
     options.setdefault("on_event", lambda _event: None)
 
     def run() -> TurnResult:
-        with (stop or StopRequest()).heeded():
+        with heeded(stop or threading.Event()):
             services = own_services(stage, slots)
             how = TurnOptions(**options)
             message = Message(text_message(text))
@@ -186,10 +200,10 @@ def test_ticks_come_in_a_thread_while_the_turn_waits(stage: Any) -> None:
 def test_another_thread_stops_a_turn_as_ctrl_c_would(stage: Any) -> None:
     """Later turns of the thread's agent are not stopped by the same request."""
     paths = stage.script("sleeps.jsonl")
-    stop = StopRequest()
+    stop = threading.Event()
     sent = say(stage, paths, stop=stop)
     wait_for(lambda: runs(paths))
-    stop.request()
+    stop.set()
     with pytest.raises(KeyboardInterrupt) as raised:
         sent.result(LONG)
     assert type(raised.value) is KeyboardInterrupt
@@ -200,11 +214,11 @@ def test_another_thread_stops_a_turn_as_ctrl_c_would(stage: Any) -> None:
 def test_a_stop_ends_the_wait_for_a_turn_and_the_message_stays_queued(stage: Any) -> None:
     """The turn that is waited for goes on."""
     paths = stage.script("sleeps.jsonl")
-    first, stop = say(stage, paths), StopRequest()
+    first, stop = say(stage, paths), threading.Event()
     wait_for(lambda: runs(paths))
     second = say(stage, paths, "second", stop=stop)
     wait_for(lambda: read_agent(paths).state.pending)
-    stop.request()
+    stop.set()
     with pytest.raises(KeyboardInterrupt):
         second.result(LONG)
     assert runs(paths)
@@ -216,12 +230,12 @@ def test_a_stop_ends_the_wait_for_a_turn_and_the_message_stays_queued(stage: Any
 
 def test_a_stop_ends_the_wait_for_a_slot_and_the_message_stays_queued(stage: Any) -> None:
     """Nothing of the turn has begun."""
-    busy, paths, stop = stage.script("sleeps.jsonl"), stage.new(), StopRequest()
+    busy, paths, stop = stage.script("sleeps.jsonl"), stage.new(), threading.Event()
     first = say(stage, busy, slots=1)
     wait_for(lambda: runs(busy))
     second = say(stage, paths, stop=stop, slots=1)
     wait_for(lambda: locks.is_held(paths.turn))
-    stop.request()
+    stop.set()
     with pytest.raises(KeyboardInterrupt):
         second.result(LONG)
     assert not locks.is_held(paths.turn)
@@ -249,25 +263,25 @@ def test_nothing_is_raised_in_a_block_that_is_to_be_undisturbed() -> None:
 
 def test_a_program_that_says_nothing_is_left_when_its_reader_is_to_stop() -> None:
     """The reader waits on its pipes, in a thread."""
-    stop = StopRequest()
+    stop = threading.Event()
     program = processes.Program(["sleep", "600"], cwd="/", environment={"PATH": os.defpath})
     try:
 
         def read() -> None:
-            with stop.heeded():
+            with heeded(stop):
                 list(program.lines())
 
         reading = in_thread(read)
-        stop.request()
+        stop.set()
         with pytest.raises(KeyboardInterrupt):
             reading.result(LONG)
 
         def wait() -> None:
-            with stop.heeded():
+            with heeded(stop):
                 program.wait(600)
 
         waiting = in_thread(wait)
-        stop.request()
+        stop.set()
         with pytest.raises(KeyboardInterrupt):
             waiting.result(LONG)
     finally:

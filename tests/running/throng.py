@@ -21,7 +21,7 @@ from typing import Any
 from indoors import drain, surroundings
 
 from agentsdir.cli.services import services_of
-from agentsdir.engine.cancel import StopRequest, TurnCancelled, interrupt
+from agentsdir.engine.cancel import TurnCancelled, interrupt
 from agentsdir.engine.close import close
 from agentsdir.engine.create import NewAgent, create_agent
 from agentsdir.engine.dispatcher import WaitLimits, run_child, send_message
@@ -31,6 +31,7 @@ from agentsdir.engine.services import Services
 from agentsdir.engine.spawn import SpawnRequest, create_child
 from agentsdir.engine.tools import ToolContext, create_tool
 from agentsdir.engine.turn import TurnOptions
+from agentsdir.formats import signals
 from agentsdir.formats.errors import AgentsdirError
 from agentsdir.formats.store import locks
 from agentsdir.formats.store.agent import read_agent
@@ -109,6 +110,13 @@ def ended(act: Callable[[], object]) -> str:
     return ""
 
 
+def heed(stop: threading.Event) -> None:
+    """Raise what Ctrl-C raises in the main thread, once each time that it is set."""
+    if stop.is_set():
+        stop.clear()
+        raise KeyboardInterrupt
+
+
 def act(own: Services, way: str, agent: str, message: str, chance: random.Random) -> None:
     """Do one thing."""
     paths = own.layout.agent(agent)
@@ -126,11 +134,11 @@ def act(own: Services, way: str, agent: str, message: str, chance: random.Random
         child = create_child(own, paths, wanted, turn_id=None, sync=False)
         run_child(own, child, options, WaitLimits())
     elif way == "stop":
-        stop = StopRequest()
-        timer = threading.Timer(chance.uniform(0, 0.5), stop.request)
+        stop = threading.Event()
+        timer = threading.Timer(chance.uniform(0, 0.5), stop.set)
         timer.start()
         try:
-            with stop.heeded():
+            with signals.looking(partial(heed, stop)):
                 send_message(own, paths, said, options)
         finally:
             timer.cancel()

@@ -253,20 +253,37 @@ def test_a_turn_that_waits_for_a_slot_is_aborted_at_once(tmp_path: Path) -> None
     assert [endings(other.paths), gate.prompts] == [["complete"], ["runs", "then"]]
 
 
-def test_an_abort_before_the_turn_lets_go_of_what_it_waited_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", [lambda one: one.send("waits"), lambda one: one.render()])
+def test_an_abort_before_the_turn_ends_the_wait_for_a_slot(tmp_path: Path, call: Any) -> None:
     """Its agent can run a turn of another process at once, when a slot is there."""
     (tmp_path / "settings.toml").write_text("max_slots = 1\n")
     with gated() as gate, App(GATED, root=tmp_path) as app:
         late = app.session("late")
         running = app.session("busy").send("runs")
         gate.wait_for("runs")
-        waiting = late.send("waits")
+        waiting = call(late)
         wait_for(lambda: locks.is_held(late.paths.turn))
         waiting.abort()
         wait_for(lambda: not locks.is_held(late.paths.turn))
         assert not running.is_done
         gate.go()
         assert running.result.response == "runs"
+
+
+def test_an_abort_ends_the_wait_for_a_turn_of_another_program(app: App, gate: Gate) -> None:
+    """The app closes while that turn runs."""
+    session = app.session()
+    with App(GATED, root=session.paths.folder.parent.parent) as other:
+        runs = other.session(session.id).send("runs")
+        gate.wait_for("runs")
+        waits = session.send("waits")
+        wait_for(lambda: waits.message_id)
+        waits.abort()
+        app.close()
+        assert not runs.is_done
+        gate.go()
+        assert runs.result.response == "runs"
+    assert [kind_of(waits), outcomes(session.paths)] == ["turn-aborted", ["aborted", "completed"]]
 
 
 @pytest.mark.parametrize("runs", [True, False])
