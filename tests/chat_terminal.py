@@ -101,6 +101,13 @@ class ChatTerminal:
         """Whether the process has ended."""
         return self.tmux("display-message", "-p", "#{pane_dead}").strip() == "1"
 
+    @property
+    def exit_code(self) -> str:
+        """The exit code of the process, once it has ended."""
+        # tmux 3.3 may miss that a process has ended, until another one does.
+        self.tmux("run-shell", "true")
+        return self.tmux("display-message", "-p", "#{pane_dead_status}").strip()
+
     def type(self, text: str) -> None:
         """Type a text, without Enter."""
         self.tmux("send-keys", "-l", "--", text)

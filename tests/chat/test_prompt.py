@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from agentsdir.cli.command_line import COMMANDS
 pytestmark = needs_tmux
 
 Start = Callable[..., ChatTerminal]
+CHAT = shlex.join([sys.executable, "-c", PROGRAM, "chat"])
 LONG = sleep(120)
 """A turn that lasts until it is interrupted."""
 
@@ -318,7 +320,7 @@ def test_a_terminal_of_any_size_takes_a_prompt(chat: Start, columns: int, rows: 
     terminal = chat("--version")
     terminal.resize(max(columns, 2), max(rows, 2))
     size = f"stty cols {columns} rows {rows}"
-    terminal.tmux("respawn-pane", "-k", "sh", "-c", f"{size}; exec agentsdir chat")
+    terminal.tmux("respawn-pane", "-k", "sh", "-c", f"{size}; exec {CHAT}")
     terminal.line("hi")  # typed before the prompt is there
     terminal.wait_until(lambda _: list((terminal.root / "agents").glob("[a-z]*")), "an agent")
     (log,) = (terminal.root / "agents").glob("[a-z]*/events.jsonl")
@@ -332,8 +334,7 @@ def test_lines_typed_before_the_prompt_is_there_and_right_before_leaving_are_sen
     """Each is a prompt of its own, in its order."""
     terminal = chat("--version")
     terminal.agentsdir("new", "--name", "talk")
-    wait = f"echo ready; sleep 1; exec {sys.executable} -c '{PROGRAM}' chat talk"
-    terminal.tmux("respawn-pane", "-k", "sh", "-c", wait.replace("'agentsdir'", '"agentsdir"'))
+    terminal.tmux("respawn-pane", "-k", "sh", "-c", f"echo ready; sleep 1; exec {CHAT} talk")
     terminal.wait_for("^ready")
     terminal.keys("one", "Enter", "two", "Enter", "three", "Enter", "half")
     terminal.wait_for("^> three\n\nthree")
@@ -387,8 +388,7 @@ def test_after_a_stop_by_a_signal_keys_are_keys_again(chat: Start) -> None:
     """The shell has set the terminal up for itself meanwhile."""
     terminal = chat("--version")
     terminal.tmux("respawn-pane", "-k", "bash", "--norc", "-i")
-    program = PROGRAM.replace("'", '"')
-    terminal.line(f"PS1='$ '; {sys.executable} -c '{program}' chat & fg")
+    terminal.line(f"PS1='$ '; {CHAT} & fg")
     terminal.wait_for_status("no agent yet")
     (running,) = subprocess.run(
         ["pgrep", "-P", str(terminal.pid)], capture_output=True, text=True, check=True
@@ -450,11 +450,7 @@ def test_a_signal_ends_the_prompt_and_says_nothing_of_the_program(chat: Start, n
     terminal.wait_until(lambda _: terminal.has_ended, "the end")
     assert "Traceback" not in terminal.shown
     assert terminal.inspect("talk")["openTurn"] is None
-    status = "#{pane_dead_status}"
-    terminal.wait_until(
-        lambda _: terminal.tmux("display-message", "-p", status).strip() == str(128 + number),
-        "the exit code",
-    )
+    terminal.wait_until(lambda _: terminal.exit_code == str(128 + number), "the exit code")
 
 
 def test_queue_drop_counts_from_one(chat: Start) -> None:

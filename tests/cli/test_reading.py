@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +300,7 @@ def test_follow_of_a_transcript_is_a_page_too(shell: Any) -> None:
 def test_on_a_terminal_a_long_log_is_paged(shell: Any, kind: str) -> None:
     """`less` waits with the first page; a short one is left on the screen."""
     said(shell, *(f"**prompt** {number}" for number in range(40)))
-    program = f"{shutil.which('agentsdir')}"
+    program = Path(sys.executable).with_name("agentsdir")
     variables = {**shell.environment(), "TERM": "xterm", "PS1": "> "}
     variables = {k: v for k, v in variables.items() if k not in ("PAGER", "LESS", "NO_COLOR")}
     with CONSOLES[kind](variables, shell.cwd) as console:
