@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.benchmark
 
-# Single measurements give 0.53 to 0.63.
+# Single measurements give 0.53 to 0.72.
 BAR = 0.75
 """CPU of a `send` to echo, never synced, to that of an interpreter which does nothing."""
 SENDS = 100
