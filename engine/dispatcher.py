@@ -375,7 +375,7 @@ class Dispatcher:
         added = options.extensions
         if message_id not in added.queued:
             added = added._replace(callbacks=NO_CALLBACKS)
-        return self._others._replace(extensions=added)
+        return self._others._replace(extensions=added, while_waiting=options.while_waiting)
 
     def _run_all(self, paths: AgentPaths, options: TurnOptions, wait: float) -> list[TurnResult]:
         done: list[TurnResult] = []
@@ -450,10 +450,14 @@ class Dispatcher:
             self._slots.sweep(self._services.settings.idle_timeout)
         # A long log is not read again for the one text that this turn may leave.
         since = None if state.undelivered else state.position
-        with signals.looking(options.while_waiting):
-            acquired = self._slots.acquire(
-                paths, state, held, wait=self._slot_wait, nested=self._nested
-            )
+        acquired = self._slots.acquire(
+            paths,
+            state,
+            held,
+            wait=self._slot_wait,
+            nested=self._nested,
+            while_waiting=options.while_waiting,
+        )
         lease = SlotLease(acquired.blob, lambda: self._slots.release(paths))
         turn = Turn(self._services, paths, acquired.state, held, message, options, lease)
         try:

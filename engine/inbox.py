@@ -81,10 +81,12 @@ def as_content(value: Any) -> list[dict[str, Any]]:
 
     Raises `ValueError`, which says what is wrong, for a value that is no content.
     """
-    if isinstance(value, str) and value.strip():
-        return text_message(value)
-    if not isinstance(value, list) or not value:
-        raise ValueError("it is no text, and no list of text and image parts")
+    if isinstance(value, str):
+        value = text_message(value) if value.strip() else []
+    if not isinstance(value, list):
+        raise ValueError("neither a text nor a list of text and image parts")
+    if not value:
+        raise ValueError("nothing is in it")
     for number, part in enumerate(value):
         if (flaw := _part_flaw(part)) is not None:
             raise ValueError(f"part {number}: {flaw}")

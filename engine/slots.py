@@ -83,6 +83,7 @@ class SessionMultiplexer:
         reason: str = "send",
         wait: float = 0,
         nested: bool = False,
+        while_waiting: Callable[[], None] = lambda: None,
     ) -> Acquired:
         """Make a session active and give it a slot.
 
@@ -91,6 +92,7 @@ class SessionMultiplexer:
             reason: of the transition, for the log.
             wait: seconds to wait for a slot; negative waits for ever, 0 does not wait.
             nested: a turn that has a slot waits for this session's: it enters beside the others.
+            while_waiting: called at least once a second. What it raises ends the wait.
 
         Raises `SlotsHeld` when every slot is held until then, and `SessionStateError`.
         """
@@ -120,6 +122,7 @@ class SessionMultiplexer:
                 pause = place.pause(self._services.sleep, left)
                 waited += pause
                 waits.add(pause)
+                while_waiting()
                 state = read_agent(paths, known=state).state
                 if state.session.state is SessionState.TERMINATED:  # closed while it waited
                     check_transition(SessionState.TERMINATED, SessionState.ACTIVE, paths.id)

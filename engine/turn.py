@@ -543,8 +543,8 @@ class TurnOptions(NamedTuple):
         on_wait: the same while the command that wants this turn runs others, before or after it.
         on_queued: called with the id of the message when it is in the inbox, before its turn is
             waited for.
-        while_waiting: called several times a second while the turn waits for `.turn` or a slot.
-            What it raises ends the wait.
+        while_waiting: called at least once a second while this turn, or one before it of the same
+            agent, waits for `.turn` or a slot. What it raises ends the wait.
         before_start: called when the turn has its slot. What it raises keeps it from beginning.
         on_start: called with the turn's id when its `turn.start` is in the log. What it raises ends
             the turn.

@@ -82,7 +82,7 @@ def configure(shell: Any, text: str) -> Path:
 
 
 def hook(shell: Any, script: str, *, agent: str = "", mode: int = 0o700) -> Path:
-    """Write a tool-confirmation hook: everybody's, or one agent's."""
+    """Write a tool-confirmation hook: for all agents, or for one."""
     folder: Path = shell.home / ".config" / "agentsdir" / "hooks"
     folder = folder / "agents" / agent if agent else folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -311,7 +311,7 @@ def test_a_hook_answers_for_the_user(telling: Any, script: str, decision: list[A
 
 
 def test_a_hook_is_handed_the_call_and_whose_it_is(telling: Any, tmp_path: Path) -> None:
-    """One JSON object on standard input; one agent's own hook goes before everybody's."""
+    """One JSON object on standard input; an agent's own hook goes before the one for all."""
     hook(telling, "exit 1")
     hook(telling, f"cat > {tmp_path}/asked", agent="demo")
     marks = told(telling, "--name", "demo")["marks"]

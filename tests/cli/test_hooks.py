@@ -26,7 +26,7 @@ CANCELLED, FAILED, LOCKED = 13, 1, 11
 
 
 def install(shell: Any, name: str, body: str, *, agent: str = "", mode: int = 0o700) -> Path:
-    """Write a hook: everybody's, or one agent's. It keeps what it reads in a file."""
+    """Write a hook: for all agents, or for one. It keeps what it reads in a file."""
     folder: Path = shell.home / ".config" / "agentsdir" / "hooks"
     path = (folder / "agents" / agent if agent else folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)

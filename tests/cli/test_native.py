@@ -139,7 +139,7 @@ def test_a_root_that_cannot_be_read_hides_no_native_session(shell: Any, store: P
 
 
 def test_titles_are_inert_on_a_terminal(shell: Any, store: Path) -> None:
-    """A transcript holds what anybody printed."""
+    """A transcript holds what any program printed."""
     path = store / "projects" / "-w" / f"{ONE}.jsonl"
     title = {"type": "custom-title", "customTitle": "\x1b]0;owned\x07\u202ex", "sessionId": ONE}
     path.write_text(path.read_text() + json.dumps(title) + "\n")
@@ -229,8 +229,8 @@ def test_an_agent_names_its_session_to_parse_and_to_new(shell: Any, store: Path)
     (store / "projects" / "-w" / f"{ONE}.jsonl").unlink()
     kept = [{**row, "source": None} for row in shell.ok("parse", "bob").rows]
     assert kept == [{**row, "source": None} for row in whole]
-    unknown = shell("parse", "nobody")
-    assert (unknown.code, "nobody" in unknown.err) == (2, True)
+    unknown = shell("parse", "missing")
+    assert (unknown.code, "missing" in unknown.err) == (2, True)
     silent = shell.new("--provider", "echo", "--name", "parrot")
     assert f"agentsdir replay {silent}" in shell("parse", "parrot").err
 

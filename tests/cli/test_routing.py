@@ -387,7 +387,7 @@ REFUSED = {
     "an empty prompt": ["--heartbeat", ""],
     "a prompt that is not there": ["--heartbeat", "--messages", "nowhere.json"],
     "an answer that no agent gets": ["--heartbeat", "--sync", "hi"],
-    "a sender that is no agent": ["--heartbeat", "--from", "nobody", "hi"],
+    "a sender that is no agent": ["--heartbeat", "--from", "missing", "hi"],
     "two prompts": ["--heartbeat", "hi", "there"],
 }
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentsdir.engine.dispatcher import recorded_result
 from agentsdir.engine.inbox import (
     Message,
+    as_content,
     as_prompt,
     drop_message,
     enqueue,
@@ -257,3 +258,24 @@ def test_a_process_that_waits_for_a_message_learns_that_it_was_dropped(stage: An
         recorded_result(paths, gone, lambda _event: None)
 
     assert raised.value.kind == "dropped"
+
+
+@pytest.mark.parametrize(
+    ("value", "flaw"),
+    [
+        (None, "neither a text nor a list of text and image parts"),
+        ({"type": "text", "text": "hi"}, "neither a text nor a list of text and image parts"),
+        (" \n", "nothing is in it"),
+        ([], "nothing is in it"),
+        (["hi"], "part 0: no object"),
+        (
+            [{"type": "text", "text": "hi"}, {"type": "text"}],
+            "part 1: a text part has type and text",
+        ),
+        ([{"type": "audio"}], "part 0: type 'audio' is neither text nor image"),
+    ],
+)
+def test_what_is_no_content_is_refused_with_what_is_wrong(value: Any, flaw: str) -> None:
+    """By commands, hooks and programs alike."""
+    with pytest.raises(ValueError, match=re.escape(flaw)):
+        as_content(value)

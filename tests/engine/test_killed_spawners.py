@@ -79,7 +79,7 @@ def killed_at(number: int, work: Callable[[], None]) -> bool:
 
 
 def settle(stage: Any) -> None:
-    """Restore everybody, and run what waits until nothing does."""
+    """Restore all agents, and run what waits until nothing does."""
     layout = Layout(stage.root)
     everybody = [layout.agent(agent) for agent in layout.agent_ids()]
     assert [one.error for one in restore_all(stage.services, everybody) if one.error] == []

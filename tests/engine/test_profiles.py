@@ -45,7 +45,7 @@ def applied(stage: Any, paths: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.feature("B-06")
 def test_what_is_missing_is_written_and_recorded(stage: Any, work: Path) -> None:
-    """With the hash of each file, so that anybody can tell ours from yours."""
+    """With the hash of each file, so that a reader can tell ours from yours."""
     paths, told = apply(stage, work)
 
     files = {"CLAUDE.md": b"Be brief.", ".claude/agents/reader.md": b"Read."}

@@ -62,7 +62,7 @@ IDLE = (*RUNS, ABORTED, delivered(MESSAGE))
 
 
 def problems(stage: Any, records: tuple[Said, ...]) -> list[tuple[str, str]]:
-    """Return (id, pointer) of what is wrong with a log that anybody could have written."""
+    """Return (id, pointer) of what is wrong with a log that any program could have written."""
     paths = stage.new()
     for event, data in records:
         state = read_agent(paths, whole=True).state

@@ -100,7 +100,7 @@ def without_fsync() -> None:
 
 
 def without_lock() -> None:
-    """Break what is to be tested: everybody writes whenever they like, after a look at the log."""
+    """Break what is to be tested: each process writes at any time, after a look at the log."""
     look = agent_module.read_agent
 
     def long_look(*arguments: Any, **options: Any) -> Reading:

@@ -147,7 +147,7 @@ def as_nobody(console: Console, arguments: list[str]) -> Done:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[Stage]:
-    """Return a stage in a folder that everybody can enter, when all commands are imported."""
+    """Return a stage in a folder that every user can enter, when all commands are imported."""
     need("root")
     other = Stage(tmp_path, tmp_path / "other")
     for arguments in WRITING.values():

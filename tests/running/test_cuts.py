@@ -48,10 +48,10 @@ def asking(house: House) -> list[str]:
 def test_whatever_a_kill_leaves_is_mended(
     house: House, scene: Callable[[House], list[str]], late: bool
 ) -> None:
-    """After each of its records in turn: everybody is answered or told, once.
+    """After each of its records in turn: each sender gets an answer or a notice, once.
 
-    `restore` is run before anybody goes on, or only after that: then there are slots enough, as
-    who needs that of the dead mends what they left.
+    `restore` is run before another command, or only after it: then there are slots enough, as a
+    command that needs one of a dead process mends what that left.
     """
     slots = 4 if late else 1
     house.settle(max_slots=slots)

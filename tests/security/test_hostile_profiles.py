@@ -1,4 +1,4 @@
-"""A profile comes with a root, which may be anybody's: it brings words, and nothing that runs."""
+"""A profile comes with a root, maybe a stranger's: it brings words, and nothing that runs."""
 
 from __future__ import annotations
 

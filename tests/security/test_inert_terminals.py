@@ -1,4 +1,4 @@
-"""On a real terminal, nothing that anybody wrote drives it; in a pipe, nothing is lost."""
+"""On a real terminal, no text of an agent or a file drives it; in a pipe, nothing is lost."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ def test_a_results_content_may_have_any_shape(content: Any) -> None:
 
 
 def test_an_output_that_was_put_in_a_file_is_shown_as_preview_and_pointer(tmp_path: Any) -> None:
-    """The file itself is never opened: its name is text that anybody may have written."""
+    """The file itself is never opened: its name is text that any program may have written."""
     secret = tmp_path / "secret.txt"
     secret.write_text("not for you")
     shown = (

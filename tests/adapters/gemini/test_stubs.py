@@ -1,4 +1,4 @@
-"""A stub is taken away, and nothing in which anybody said anything ever is."""
+"""A stub is taken away, and no file in which a person or a model said something ever is."""
 
 from __future__ import annotations
 

@@ -253,21 +253,27 @@ def test_a_turn_that_waits_for_a_slot_is_aborted_at_once(tmp_path: Path) -> None
     assert [endings(other.paths), gate.prompts] == [["complete"], ["runs", "then"]]
 
 
-@pytest.mark.parametrize("call", [lambda one: one.send("waits"), lambda one: one.render()])
-def test_an_abort_before_the_turn_ends_the_wait_for_a_slot(tmp_path: Path, call: Any) -> None:
-    """Its agent can run a turn of another process at once, when a slot is there."""
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [lambda one: one.send("waits"), lambda one: one.render()],
+    ids=["send", "render"],
+)
+def test_an_abort_before_the_turn_ends_the_wait_for_a_slot(
+    tmp_path: Path, app: App, gate: Gate, call: Any, queued: bool
+) -> None:
+    """Also that of a message before it: its agent can run a turn of another process at once."""
     (tmp_path / "settings.toml").write_text("max_slots = 1\n")
-    with gated() as gate, App(GATED, root=tmp_path) as app:
-        late = app.session("late")
-        running = app.session("busy").send("runs")
-        gate.wait_for("runs")
-        waiting = call(late)
-        wait_for(lambda: locks.is_held(late.paths.turn))
-        waiting.abort()
-        wait_for(lambda: not locks.is_held(late.paths.turn))
-        assert not running.is_done
-        gate.go()
-        assert running.result.response == "runs"
+    late = app.session("late")
+    running = app.session("busy").send("runs")
+    gate.wait_for("runs")
+    if queued:
+        late.queue("before")
+    waiting = call(late)
+    wait_for(lambda: locks.is_held(late.paths.turn))
+    waiting.abort()
+    wait_for(lambda: not locks.is_held(late.paths.turn))
+    assert not running.is_done
 
 
 def test_an_abort_ends_the_wait_for_a_turn_of_another_program(app: App, gate: Gate) -> None:
@@ -279,8 +285,10 @@ def test_an_abort_ends_the_wait_for_a_turn_of_another_program(app: App, gate: Ga
         waits = session.send("waits")
         wait_for(lambda: waits.message_id)
         waits.abort()
-        app.close()
-        assert not runs.is_done
+        closing = threading.Thread(target=app.close)
+        closing.start()
+        closing.join(LONG)
+        assert (closing.is_alive(), runs.is_done) == (False, False)
         gate.go()
         assert runs.result.response == "runs"
     assert [kind_of(waits), outcomes(session.paths)] == ["turn-aborted", ["aborted", "completed"]]
