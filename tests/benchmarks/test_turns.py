@@ -21,11 +21,18 @@ HERE = Path(__file__).parent
 # put behind 10,000 that wait to one behind a hundred; what is stored of a client's turn, and the
 # whole `send` of one where the client takes no time, to decoding its transcript of 100 MB. In a
 # program, `session.send` to `echo` to the same records appended one by one, all of it durable; to
-# their mere bytes it is only reported.
+# their mere bytes it is only reported. A look at a timeline of 10,000 blocks, and one after another
+# block, to decoding its log.
 BARS = {
     "turn_costs.py": {"event": 6.0, "turn": 2.0, "queue": 2.0, "sync": 0.1},
     "client_turn_costs.py": {"claude": 0.5, "gemini": 0.6},
     "library_costs.py": {"session": 4.0, "bytes": float("inf")},
+    "timeline_costs.py": {
+        "first look": 12.0,
+        "first limited look": 12.0,
+        "block and look": 0.2,
+        "block and limited look": 0.1,
+    },
 }
 NAMES = {
     "event": "one event, never synced",
@@ -36,6 +43,10 @@ NAMES = {
     "gemini": "turn of Gemini CLI at 100 MB",
     "session": "session.send to its records",
     "bytes": "session.send to mere bytes",
+    "first look": "first look at a timeline",
+    "first limited look": "the same, limited to 100",
+    "block and look": "a block and a look",
+    "block and limited look": "the same, limited to 100",
 }
 SYNCED = {"library_costs.py"}
 """Programs that measure on a disk what is made durable."""

@@ -115,7 +115,7 @@ def test_what_is_typed_ahead_is_queued_and_sent_in_its_order(chat: Start) -> Non
     assert isinstance(pending, list)
     assert [one["content"][0]["text"] for one in pending] == ["two", "three"]
 
-    shown = terminal.wait_for("^third")
+    shown = terminal.wait_for("^third\n(.*\n)*> half ty$")
 
     assert re.findall("^(> .*|first|second|third)$", shown, re.MULTILINE) == [
         f"> /new talk --provider script -o file={terminal.folder}/talk.jsonl",
@@ -233,6 +233,7 @@ def test_another_width_garbles_nothing(chat: Start) -> None:
     terminal.keys("C-c")
     terminal.wait_for("^prompts wait in its inbox")
     terminal.type("a line that is longer than twenty columns, too")
+    terminal.wait_for("^> a line that is longer than twenty columns, too$")
     # What is on its way while the terminal wraps its rows anew would be a matter of luck.
     terminal.wait_for_status("talk · active")
     before = terminal.wait_until_still()
