@@ -232,10 +232,13 @@ def test_another_width_garbles_nothing(chat: Start) -> None:
     terminal.wait_until(lambda _: terminal.inspect("talk")["openTurn"], "a turn")
     terminal.keys("C-c")
     terminal.wait_for("^prompts wait in its inbox")
+    # Of rows that are gone, blanks may stay until a line is printed, and the terminal wraps them,
+    # too; what is on its way meanwhile would be a matter of luck.
+    terminal.wait_for_status("talk · active")
+    terminal.line("/nothing")
+    terminal.wait_for("there is no /nothing")
     terminal.type("a line that is longer than twenty columns, too")
     terminal.wait_for("^> a line that is longer than twenty columns, too$")
-    # What is on its way while the terminal wraps its rows anew would be a matter of luck.
-    terminal.wait_for_status("talk · active")
     before = terminal.wait_until_still()
     for columns, rows in ((20, 30), (100, 30), (20, 40), (60, 30), (100, 30)):
         terminal.resize(columns, rows)

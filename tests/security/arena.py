@@ -29,9 +29,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from commands import run_here
-
-from agentsdir.cli.command_line import COMMANDS, run
+from agentsdir.cli.command_line import COMMANDS, command_of, run
 from agentsdir.cli.environment import Environment
 from agentsdir.cli.exits import Exit
 from agentsdir.cli.main import main
@@ -45,7 +43,7 @@ for _package in ("cli", "cli.commands", "engine", "engine.validate", "schemas"):
 for _module_name in ("adapters.script", "adapters.echo", "adapters.claude", "adapters.gemini"):
     import_module(f"agentsdir.{_module_name}")
 for _command in COMMANDS:  # to build a command takes longer than to run one
-    run_here(_command, "--help", variables={"HOME": "/nowhere"}, cwd=Path("/"))
+    command_of(_command)
 for _kind in kinds():
     check(_kind, {})  # compiles the schemas, and loads what explains a breach
 
