@@ -27,7 +27,7 @@ _SPARE = 64 * 1024
 
 
 class Identity(NamedTuple):
-    """Who an agent is. Without a session id it could not be read, and may be anyone."""
+    """Who an agent is. Without a session id it could not be read, and may be any agent."""
 
     agent_id: str
     session_id: str | None = None

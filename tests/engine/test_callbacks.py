@@ -351,7 +351,7 @@ def test_an_error_callback_that_raises_leaves_the_error(stage: Any, tmp_path: Pa
         (Cancel("no sums"), "no sums"),
         (ValueError("bug"), "the callback on_tool_confirmation failed: ValueError: bug"),
         ("yes", "the callback on_tool_confirmation failed: TypeError: it returned no decision"),
-        (None, "there is nobody to ask"),
+        (None, "no person can be asked"),
     ],
 )
 @pytest.mark.feature("A-07")
@@ -361,7 +361,7 @@ def test_tool_confirmation_allows_changes_or_denies_a_call(
     """None leaves it to the user's hook and rules; what fails denies, and is recorded."""
     heard = Heard(on_tool_confirmation=answer)
     client = stage.client
-    denies = client.host._replace(confirm=lambda _: Decision(False, "there is nobody to ask"))
+    denies = client.host._replace(confirm=lambda _: Decision(False, "no person can be asked"))
     stage.client = client._replace(host=denies)
     with model(two_calls):
         paths = stage.new(provider=MODEL)

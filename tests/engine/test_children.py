@@ -265,7 +265,7 @@ def test_one_that_its_parents_log_does_not_name_is_taken_back(
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(1, Uncertain("nobody knows")), (2, NotRecorded("the disk is full"))]
+    ("number", "error"), [(1, Uncertain("it is not known")), (2, NotRecorded("the disk is full"))]
 )
 def test_one_that_its_parents_log_may_name_stays(
     stage: Any, monkeypatch: pytest.MonkeyPatch, number: int, error: AgentsdirError

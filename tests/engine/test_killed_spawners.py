@@ -81,17 +81,17 @@ def killed_at(number: int, work: Callable[[], None]) -> bool:
 def settle(stage: Any) -> None:
     """Restore all agents, and run what waits until nothing does."""
     layout = Layout(stage.root)
-    everybody = [layout.agent(agent) for agent in layout.agent_ids()]
-    assert [one.error for one in restore_all(stage.services, everybody) if one.error] == []
+    agents = [layout.agent(agent) for agent in layout.agent_ids()]
+    assert [one.error for one in restore_all(stage.services, agents) if one.error] == []
     for _ in range(50):
-        waiting = [paths for paths in everybody if stage.state(paths).pending]
+        waiting = [paths for paths in agents if stage.state(paths).pending]
         if waiting:
             with suppress(AgentsdirError):
                 run_inbox(stage.services, waiting[0], QUIET)
     assert waiting == []
-    assert [one.actions for one in restore_all(stage.services, everybody, dry_run=True)] == [
+    assert [one.actions for one in restore_all(stage.services, agents, dry_run=True)] == [
         ("suspended",) if stage.state(paths).session.state.value == "active" else ()
-        for paths in everybody
+        for paths in agents
     ]
 
 

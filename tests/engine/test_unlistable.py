@@ -120,7 +120,7 @@ def test_a_seq_beyond_what_json_holds_is_no_record(stage: Any) -> None:
 def test_a_state_json_that_could_not_be_written_again_is_not_believed(
     stage: Any, change: dict[str, Any]
 ) -> None:
-    """Its digest fits: anyone can make one."""
+    """Its digest fits: any program can make one."""
     paths = stage.new()
     truth = read_agent(paths).state
     document = json.loads(paths.state.read_bytes())
