@@ -217,7 +217,7 @@ class Screen:
             return
         lines, self._printed = self._printed, []
         renderer, output = self.app.renderer, self.app.output
-        self._erase()
+        self._erase(leave_alternate_screen=False)
         # Lines end in CR LF: the terminal is in raw mode.
         output.write_raw("".join(f"{line}\r\n" for line in "\n".join(lines).split("\n")))
         if self.app.is_running:
@@ -599,6 +599,10 @@ class Screen:
 
         Row by row, from below: terminals keep in their scrollback what is erased from the first row
         of the screen on.
+
+        Args:
+            leave_alternate_screen: as the renderer's own has it; False where the rows are drawn
+                again at once.
         """
         renderer: Any = self.app.renderer
         drawn, cursor = renderer.last_rendered_screen, renderer._cursor_pos
@@ -611,13 +615,17 @@ class Screen:
             output.cursor_down(sum(heights) - 1 - above)
             output.write_raw("\x1b[2K" + "\x1b[A\x1b[2K" * (sum(heights) - 1))
             renderer._cursor_pos = type(cursor)(0, 0)
+        if not leave_alternate_screen:
+            # Else the renderer has the terminal set no marks around a paste until the rows are
+            # there, and each line of one that comes meanwhile is sent as a prompt.
+            renderer._bracketed_paste_enabled = False
         self._erase_below(leave_alternate_screen)
 
     def _erase_if_resized(self, _app: Any) -> None:
         """Erase the rows before they are drawn for another size: its signal may come later."""
         drawn_for = self.app.renderer._last_size
         if drawn_for is not None and drawn_for != self.app.output.get_size():
-            self._erase()
+            self._erase(leave_alternate_screen=False)
 
 
 def _wrapped(screen: Any, row: int, columns: int) -> int:

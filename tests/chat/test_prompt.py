@@ -378,6 +378,22 @@ def test_leaving_in_mid_turn_keeps_what_was_shown_of_the_answer(chat: Start) -> 
     terminal.wait_for("^word after word")
 
 
+def test_a_paste_while_lines_are_printed_is_one(chat: Start) -> None:
+    """The terminal sets its marks around a paste until the prompt leaves, or hands it over."""
+    answers = (f"a{number}" for number in range(5))
+    steps = [step for name in answers for step in (text(name, name), sleep(0.2))]
+    terminal = scripted(chat, *steps)
+    written = terminal.folder / "written"
+    terminal.tmux("pipe-pane", f"cat > {shlex.quote(str(written))}")
+    terminal.line("talk")
+    terminal.wait_for("^a4\n")
+    terminal.resize(60, 20)
+    terminal.wait_for_status("active")
+    assert b"\x1b[?2004l" not in written.read_bytes()
+    terminal.keys("C-d")
+    terminal.wait_until(lambda _: b"\x1b[?2004l" in written.read_bytes(), "the end of the marks")
+
+
 def test_a_mark_of_the_end_of_a_paste_in_the_pasted_text_ends_no_paste(chat: Start) -> None:
     """What is behind it are no keys, however often and with whatever marks."""
     terminal = chat()
