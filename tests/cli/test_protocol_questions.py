@@ -179,7 +179,7 @@ def test_a_question_closes_when_its_client_ends(ask: Any, shell: Any) -> None:
 
 def test_a_question_closes_with_its_turn(ask: Any) -> None:
     """By its time limit, and when it is cancelled; it cannot be answered after that."""
-    asked = ask(timeout=1)
+    asked = ask(timeout=3)  # the client has asked by then
     assert asked.until("turn", "questionClosed") == asked.question["questionId"]
     assert asked.until("turn", "exit") == 124
     asked.write(id="late", verb="answer", args=[asked.question["questionId"], "yes"])

@@ -252,10 +252,11 @@ def test_a_forked_child_neither_owns_nor_keeps_a_lock(tmp_path: Path) -> None:
     """Its copy is closed at the fork; the parent's lock goes on, and ends with the parent's."""
     path = tmp_path / ".turn"
     script = """
-        import os, sys, time
+        import os, sys
         from pathlib import Path
         from agentsdir.formats.store import locks
         path = Path(sys.argv[1])
+        tried, trying = os.pipe()
         with locks.hold(path):
             if os.fork() == 0:
                 try:
@@ -263,13 +264,14 @@ def test_a_forked_child_neither_owns_nor_keeps_a_lock(tmp_path: Path) -> None:
                         print("both", flush=True)
                 except Exception as error:
                     print(error.kind, flush=True)
+                os.write(trying, b"x")
                 sys.stdin.read()
                 os._exit(0)
-            os.wait() if sys.argv[2] == "wait" else time.sleep(0.5)
+            os.read(tried, 1)
             print("still", locks.is_held(path), flush=True)
             os._exit(0)
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(path), "leave"]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
