@@ -626,8 +626,12 @@ class GeminiFollower:
         if look is Look.ABSENT and file is self._main and file.tail.find(self._folders_to_search()):
             look = file.tail.look()
         if look is Look.CHANGED:
+            # A document is written anew each time, and does not say what it is until it is whole.
+            was_document = file.is_document
             file.head = b""
-            if not (file.is_main or file.is_document or self._is_child(file)):
+            file.look_at_head()
+            is_half = was_document and file.family in (DOCUMENT, None)
+            if not (file.is_main or is_half or self._is_child(file)):
                 yield from self._drop(file)
                 return
         if look in (Look.GREW, Look.CHANGED):

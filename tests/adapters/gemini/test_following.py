@@ -293,6 +293,19 @@ def test_a_file_that_takes_the_place_of_anothers_is_looked_at_anew(watched: Watc
     assert live(watched.reducer.blocks(CHILD)) == []
 
 
+def test_a_log_whose_header_is_lost_in_a_copy_is_no_subagents(watched: Watched) -> None:
+    """As long as its header is torn, it may be a document that is being written."""
+    path = child(watched.main, model("c2", "seen", timestamp="2026-01-01T00:00:03Z"))
+    data = path.read_bytes()
+    torn = data.index(b"}\n")
+    path.write_bytes(data[:torn])
+    watched.poll()
+    other = path.with_suffix(".new")
+    other.write_bytes(data[torn:])
+    other.replace(path)
+    same(watched.end(), parsed(watched.main), ordered=False)
+
+
 def test_what_is_no_file_beside_a_session_is_not_opened(watched: Watched) -> None:
     """A pipe under such a name would never be read to its end, and a folder is no transcript."""
     os.mkfifo(watched.main.with_name("session-pipe.jsonl"))
