@@ -56,10 +56,14 @@ def adopted(shell: Any, session: Path) -> str | None:
 
 
 def fresh(shell: Any) -> Any:
-    """Return a new agents directory and working directory, beside those of other examples."""
+    """Return a new agents directory, working directory and home, which no other example has.
+
+    A client's store in a home may have more of a session than a fixture, of which it is no export.
+    """
     folder = shell.root.parent / f"from-{next(NUMBERS)}"
-    (folder / "work").mkdir(parents=True)
-    return type(shell)(shell.home, folder / "work", folder / "root")
+    for name in ("work", "home"):
+        (folder / name).mkdir(parents=True)
+    return type(shell)(folder / "home", folder / "work", folder / "root")
 
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.name)
