@@ -294,6 +294,10 @@ def import_agent(
         else:
             agent_id = _take_as_another(services, main, cwd, login, findings)
             taken = [main]
+            services.notify_user(
+                "it is another agent with the same history: the id, session, key or name of the "
+                "first is taken here"
+            )
         for one in taken[:-1]:
             index.add(one.paths.id)
         index.add(agent_id)

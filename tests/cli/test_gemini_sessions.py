@@ -235,7 +235,7 @@ def test_an_import_beside_the_original_becomes_another_session(shell: Any, store
     """Its ids are taken here."""
     agent = shell.ok("new", "--from", ID).out.strip()
     shell.ok("export", "--bundle", agent, "bundle")
-    other = shell.ok("import", "--cwd", ".", "bundle").out.strip()
+    other = shell("import", "--cwd", ".", "bundle").out.strip()
     sound_copy(shell, other)
     assert other != agent
     assert shell.ok("replay", other).out == shell.ok("replay", agent).out

@@ -302,7 +302,7 @@ def test_a_clash_makes_another_agent(shell: Any, talk: str) -> None:
     """In the same root: new ids, a log that holds together, the same history, and its own key."""
     shell.ok("export", "--bundle", talk, "bundle.tar")
 
-    made = shell.ok("import", "bundle.tar").out.strip()
+    made = shell("import", "bundle.tar").out.strip()
 
     assert made != talk
     assert is_sound(shell)
@@ -329,7 +329,7 @@ def test_a_key_that_is_taken_is_given_up(shell: Any, kind: list[str]) -> None:
     shell.ok("rm", "--yes", agent)
     shell.new("--type", *kind)
 
-    made = shell.ok("import", "bundle.tar").out.strip()
+    made = shell("import", "bundle.tar").out.strip()
 
     assert made != agent
     assert shell.ok("inspect", made).json["descriptor"]["connector"] == "cli"
@@ -341,7 +341,7 @@ def test_a_key_that_is_free_is_kept(shell: Any) -> None:
     shell.ok("export", "--bundle", agent, "bundle.tar")
     shell.ok("archive", agent)
 
-    made = shell.ok("import", "bundle.tar").out.strip()
+    made = shell("import", "bundle.tar").out.strip()
 
     assert made != agent
     assert shell.ok("inspect", made).json["descriptor"] == {"type": "cron", "id": "nightly"}

@@ -273,7 +273,7 @@ def test_an_import_has_no_rules_until_they_are_said_again(user: User, *, remove:
     user.ok("export", "--bundle", agent, "bundle.tar")
     if remove:
         user.ok("rm", "--yes", agent)
-    imported = user.ok("import", "bundle.tar").out.strip()
+    imported = user("import", "bundle.tar").out.strip()
     assert (imported == agent) is remove
     assert user.sends(imported, "make")["allowed"] == [False]
     assert "folder" not in user.asked[0].keeps

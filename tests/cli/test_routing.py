@@ -323,14 +323,16 @@ def test_each_turn_of_a_person_behind_a_connector_hands_out_its_answer(shell: An
 
 
 def test_a_renamed_agent_that_is_imported_twice_has_its_name_once(shell: Any) -> None:
-    """The second is another agent, without the name; a third keeps one that is free."""
+    """The second is another agent, as a line says, without the name; a third keeps a free one."""
     agent = shell.new("--name", "draft")
     shell.ok("rename", agent, "final")
     shell.ok("export", "--bundle", agent, "bundle.tar")
 
-    second = shell.ok("import", "bundle.tar").out.strip()
+    imported = shell("import", "bundle.tar")
+    assert "it is another agent with the same history" in imported.err
+    second = imported.out.strip()
     shell.ok("rename", agent, "older")
-    third = shell.ok("import", "bundle.tar").out.strip()
+    third = shell("import", "bundle.tar").out.strip()
 
     names = {row["agentId"]: row["name"] for row in shell.ok("list").rows}
     assert names == {agent: "older", second: None, third: "final"}

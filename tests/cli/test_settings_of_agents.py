@@ -360,7 +360,7 @@ def test_a_bundle_goes_on_with_a_session_here_only_if_it_has_all_of_it(
         with store.open("ab") as stream:
             stream.write(b'{"type": "user", "message": {"role": "user", "content": "secret"}}\n')
 
-    made = shell.ok("import", "b.tar", "--cwd", ".").out.strip()
+    made = shell("import", "b.tar", "--cwd", ".").out.strip()
 
     assert (made == agent) is not grown
     assert (shell.ok("inspect", made).json["native"]["id"] == native) is not grown

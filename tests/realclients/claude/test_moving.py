@@ -166,7 +166,7 @@ def test_an_import_beside_the_original_goes_on_as_another(desk: Desk) -> None:
     desk.ok("export", "--bundle", agent, "../bundle.tar")
     before = _native(desk, agent)
 
-    other = desk.ok("import", "../bundle.tar").out.strip()
+    other = desk("import", "../bundle.tar").out.strip()
     desk.ok("send", other, desk.ask("again"))
 
     assert other != agent
