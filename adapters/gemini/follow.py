@@ -456,7 +456,9 @@ def _is_own(main: Path, session_id: str, path: Path, *, complete: bool) -> bool 
 def _says_all(family: str | None, ends: FileEnds) -> bool:
     """Tell whether a file has its kind: a log in its first line, a document in its last."""
     if family == DOCUMENT:
-        return ends.tail.rstrip().endswith(b"}")
+        end = ends.tail.rstrip()
+        # Of its lines, which are indented, only the last one begins with a brace.
+        return end.endswith(b"\n}" if b"\n" in end else b"}")
     return family is not None
 
 

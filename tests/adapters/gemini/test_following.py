@@ -332,9 +332,11 @@ def test_an_old_clients_subagent_stands_flat_beside_its_session(tmp_path: Path) 
     watched.poll()
     flat = tmp_path / "session-b.json"
     prompt = user("c1", "Your task is to look", timestamp="2026-01-01T00:00:02Z")
-    flat.write_bytes(document(flat, prompt, kind="subagent")[:-30])
-    assert watched.poll() == []
-    flat.write_bytes(document(flat, prompt, kind="subagent"))
+    whole = document(flat, prompt, kind="subagent")
+    for half in (whole[:-30], whole[: whole.index(b"}") + 1]):
+        flat.write_bytes(half)
+        assert watched.poll() == []
+    flat.write_bytes(whole)
     assert {event["conversationId"][:6] for event in watched.poll()} == {"agent-"}
     same(watched.end(), parsed(watched.main), ordered=False)
 
