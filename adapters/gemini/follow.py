@@ -271,8 +271,13 @@ class TailedThread(GeminiThread):
             del self._touched[message_id]
             sink.begin(holds_usage=message_id == last and not final)
             writer.message(index.messages[message_id])
-            for block in sink.blocks():
+            written = sink.blocks()
+            for block in written:
                 yield from emitted.restate(block)
+            # This block says that a message has no content; a later row may have added some.
+            empty = f"{message_id}:l"
+            if all(block["id"] != empty for block in written):
+                yield from emitted.amend((self.conversation, empty), superseded=True)
             if sink.held is not None:
                 self._held = message_id, *sink.held
         sink.begin(holds_usage=False)
@@ -536,6 +541,8 @@ class GeminiFollower:
         # (message id, call id) → the thread that the call started and how long it ran.
         self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
         self._child_files = ChildFiles()
+        # Whose subagents' files are followed.
+        self._session_id = ""
         self._orphans: list[Finding] = []
 
     def go_on_from(self, reading: ReaderState) -> None:
@@ -602,6 +609,9 @@ class GeminiFollower:
             for event in self._read(file, final=final, whole=whole):
                 news = True
                 yield event
+        for event in self._drop_others():
+            news = True
+            yield event
         if news:
             yield from self._link()
 
@@ -883,10 +893,22 @@ class GeminiFollower:
         except AgentsdirError:  # one of them is gone
             return True
 
+    def _drop_others(self) -> Iterator[StreamEvent]:
+        """Stop following another session's subagents, once the main transcript is of this one."""
+        session_id = id_of(self._main.head[:BEGINNING])
+        if session_id == self._session_id or self._main.family is None:
+            return
+        others = self._files[1:] if self._session_id else ()
+        self._session_id = session_id
+        for file in others:
+            if not self._is_child(file):
+                yield from self._drop(file)
+
     def _drop(self, file: _GeminiTail) -> Iterator[StreamEvent]:
         """Stop following a file that is no longer a subagent's of this session."""
         file.emitted.start_again()
         yield from file.emitted.finish_again()
+        self._conversations.pop(file.conversation, None)
         self._files.remove(file)
         self._child_files.forget(file.tail.path)
 

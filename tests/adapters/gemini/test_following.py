@@ -115,6 +115,16 @@ def test_an_answer_without_content_is_reported_when_it_is_over(watched: Watched)
     assert (empty["hidden"], empty["usage"]["totalTokens"]) == (True, 13)
 
 
+def test_an_answer_that_gets_its_content_late_is_no_longer_one_without(watched: Watched) -> None:
+    """A resume may state calls whose row was lost."""
+    append(watched.main, model("g2", ""), user("u2", "two"))
+    assert "g2:l" in {event["blockId"] for event in watched.poll()}
+    append(watched.main, model("g2", "", toolCalls=[tool("c")]))
+    watched.poll()
+    assert "g2:l" not in {block["id"] for block in live(watched.reducer.blocks())}
+    same(watched.end(), parsed(watched.main), ordered=False)
+
+
 def test_a_resume_that_restates_everything_tells_nothing(watched: Watched) -> None:
     """Poorer, with the results in turns of their own, and under the ids that it had."""
     append(watched.main, *MORE[:1], model("g2", "second", toolCalls=[tool("c")]), user("u3", "3"))
@@ -293,16 +303,31 @@ def test_a_file_that_takes_the_place_of_anothers_is_looked_at_anew(watched: Watc
     assert live(watched.reducer.blocks(CHILD)) == []
 
 
-def test_a_log_whose_header_is_lost_in_a_copy_is_no_subagents(watched: Watched) -> None:
+@pytest.mark.parametrize("read", [0, 2])
+def test_a_log_whose_header_is_lost_in_a_copy_is_no_subagents(watched: Watched, read: int) -> None:
     """As long as its header is torn, it may be a document that is being written."""
+    call = tool("c", agentId=CHILD) | {"name": "invoke_agent", "args": {"agent_name": "scout"}}
+    append(watched.main, model("g2", "", toolCalls=[call]))
     path = child(watched.main, model("c2", "seen", timestamp="2026-01-01T00:00:03Z"))
     data = path.read_bytes()
-    torn = data.index(b"}\n")
+    torn = data.index(b"}\n") + read
     path.write_bytes(data[:torn])
     watched.poll()
     other = path.with_suffix(".new")
     other.write_bytes(data[torn:])
     other.replace(path)
+    same(watched.end(), parsed(watched.main), ordered=False)
+
+
+def test_a_session_whose_header_is_lost_in_a_copy_has_no_subagents(watched: Watched) -> None:
+    """They are another one's now."""
+    child(watched.main)
+    assert {event["conversationId"] for event in watched.poll()} == {CHILD}
+    other = watched.main.with_suffix(".new")
+    other.write_bytes(lines(*TALK[1:], model("g2", "second", timestamp="2026-01-01T00:00:04Z")))
+    other.replace(watched.main)
+    watched.poll()
+    assert live(watched.reducer.blocks(CHILD)) == []
     same(watched.end(), parsed(watched.main), ordered=False)
 
 
