@@ -541,7 +541,7 @@ class GeminiFollower:
         # (message id, call id) → the thread that the call started and how long it ran.
         self._linked: dict[tuple[str, str], tuple[str, int | None]] = {}
         self._child_files = ChildFiles()
-        # Whose subagents' files are followed.
+        # The session whose subagents' files are followed: another log may replace the main one.
         self._session_id = ""
         self._orphans: list[Finding] = []
 
@@ -894,7 +894,7 @@ class GeminiFollower:
             return True
 
     def _drop_others(self) -> Iterator[StreamEvent]:
-        """Stop following another session's subagents, once the main transcript is of this one."""
+        """Stop following the subagents of the session that the main transcript was of before."""
         session_id = id_of(self._main.head[:BEGINNING])
         if session_id == self._session_id or self._main.family is None:
             return
